@@ -218,14 +218,6 @@ class KeptChanges:
         """Return the stamp of every change by path."""
         return {path: kept.stamp for path, kept in self.entries.items()}
 
-    def copy_to(self, log: ChangeLog) -> None:
-        """Copy all changes to another place, for the next kernel."""
-        with Rooted.at(log.files) as files:
-            for path, kept in sorted(self.entries.items()):
-                if not kept.is_gone:
-                    files.put(self.root.stat(kept.entry.names), self.root)
-                log.note(path, kept)
-
     def put(self, source: Rooted, path: str, room: Room, began_ns: int = _NEVER_NS) -> Skipped | None:
         """Keep what stands at a path of ``source``; returns why not, if it cannot be kept."""
         known = self.entries.get(path)
