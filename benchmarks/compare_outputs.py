@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,7 @@ from benchmarks.cell_outputs import comparable
 from benchmarks.kernel_peers import REPOSITORY
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine
-from sandbox_kernel.notebook.options.parse_cell import HERE_VARIABLE, MEMORY_VARIABLE, TIMEOUT_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
 from sandbox_kernel.notebook.sandboxes import KEEP_VARIABLE, NOTEBOOK_VARIABLE
 
 #: The text of what each code cell showed, in the order of the notebook.
@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print what differs")
     given = parser.parse_args(arguments)
     names = given.notebooks or sorted(path.name for path in given.folder.glob("*.ipynb"))
-    limits = {variable: given_value for variable, given_value in _limits(given) if given_value}
+    asked = {"--memory": given.memory, "--timeout": given.timeout}
+    limits = "".join(f" {option}={value}" for option, value in asked.items() if value)
     done = []
     for name in names:
         done.append(compare(given.folder, name, limits))
@@ -100,12 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(each.untouched for each in done) else 1
 
 
-def _limits(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    """Return the limits that were given, by the variable that sets each for new notebooks."""
-    return (MEMORY_VARIABLE, given.memory), (TIMEOUT_VARIABLE, given.timeout)
-
-
-def compare(folder: Path, name: str, limits: Mapping[str, str]) -> Comparison:
+def compare(folder: Path, name: str, limits: str) -> Comparison:
     """Run a notebook with both kernels, each on a copy of its folder of its own."""
     notebook = nbformat.read(folder / name, as_version=4)
     sources = tuple(cell.source for cell in notebook.cells if cell.cell_type == "code")
@@ -138,7 +134,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def run_all(folder: Path, name: str, spec: Path, limits: Mapping[str, str]) -> Outputs:
+def run_all(folder: Path, name: str, spec: Path, limits: str) -> Outputs:
     """Run all cells of a notebook in its folder, also after errors, and return what each showed."""
     notebook: Any = nbformat.read(folder / name, as_version=4)
     with tempfile.TemporaryDirectory() as own:
@@ -148,9 +144,8 @@ def run_all(folder: Path, name: str, spec: Path, limits: Mapping[str, str]) -> O
             "PYTHONPATH": str(REPOSITORY),
             "IPYTHONDIR": own,
             NOTEBOOK_VARIABLE: str(folder / name),
-            HERE_VARIABLE: "1",
+            OPTIONS_VARIABLE: f"--here{limits}",
             KEEP_VARIABLE: "0",
-            **limits,
         }
         specs = KernelSpecManager(kernel_dirs=[str(spec.parent)], ensure_native_kernel=False)
         manager = AsyncKernelManager(kernel_name=spec.name, kernel_spec_manager=specs)

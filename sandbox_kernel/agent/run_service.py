@@ -111,12 +111,6 @@ def _command(status: str, seconds: float, code: int | None, stdout: str, stderr:
     return {"status": status, "execution_time": seconds, "return_code": code, "stdout": stdout, "stderr": stderr}
 
 
-def failure(error: SandboxError) -> dict[str, object]:
-    """Return SandboxFusion's answer for a program that could not be run here."""
-    nothing: dict[str, object] = {"compile_result": None, "run_result": None, "executor_pod_name": None, "files": {}}
-    return {"status": "SandboxError", "message": str(error), **nothing}
-
-
 #: The largest body of a request, and all bodies together that are held at a time, in bytes.
 MAX_BODY, MAX_HELD = 64 << 20, 256 << 20
 #: The largest file, and all files together, that one answer returns, in bytes.
@@ -331,7 +325,8 @@ class RunQueue:
             async with self._places:
                 return await self._work(asked)
         except SandboxError as error:
-            return failure(error)
+            nothing = dict.fromkeys(("compile_result", "run_result", "executor_pod_name"))
+            return {"status": "SandboxError", "message": str(error), **nothing, "files": {}}
         finally:
             self.taken -= 1
             if self.taken == 0:

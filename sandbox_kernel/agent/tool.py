@@ -61,8 +61,14 @@ _NAMED = ((Status.TIMEOUT, "timeout"), (Status.MEMORY_EXCEEDED, "memory"))
 
 def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answer:
     """Return the answer for the result of a run."""
-    status = _STATUS[result.status]
-    return _answer(status, "" if status == "success" else _why(result), result, output_bytes)
+    status, why = _STATUS[result.status], ""
+    if result.status is Status.TIMEOUT and result.timeout:
+        why = str(SandboxTimeout(result.timeout))
+    elif result.status is Status.MEMORY_EXCEEDED and result.memory_limit_mb:
+        why = str(MemoryExceeded(result.memory_limit_mb))
+    elif status != "success":
+        why = describe_end(result)
+    return _answer(status, why, result, output_bytes)
 
 
 def with_hints(result: ExecResult) -> ExecResult:
@@ -82,11 +88,8 @@ def with_failures(answer: Answer) -> Answer:
 
 def error_answer(error: SandboxError, duration_s: float, output_bytes: int = OUTPUT_BYTES) -> Answer:
     """Return the answer for an error, with the output so far if the error has it."""
-    status = "error"
-    if isinstance(error, SandboxTimeout):
-        status = "timeout"
-    elif isinstance(error, MemoryExceeded):
-        status = "memory_exceeded"
+    timed_out, grew = isinstance(error, SandboxTimeout), isinstance(error, MemoryExceeded)
+    status = "timeout" if timed_out else "memory_exceeded" if grew else "error"
     carried = getattr(error, "result", None)
     if not isinstance(carried, ExecResult):
         carried = ExecResult(status=Status.FAILED, exit_code=None, duration=duration_s)
@@ -105,14 +108,6 @@ def _answer(status: str, why: str, result: ExecResult, output_bytes: int) -> Ans
         "duration_ms": round(result.duration * 1000),
         **_more(result, output_bytes),
     }
-
-
-def _why(result: ExecResult) -> str:
-    if result.status is Status.TIMEOUT and result.timeout:
-        return str(SandboxTimeout(result.timeout))
-    if result.status is Status.MEMORY_EXCEEDED and result.memory_limit_mb:
-        return str(MemoryExceeded(result.memory_limit_mb))
-    return describe_end(result)
 
 
 def _more(result: ExecResult, output_bytes: int) -> Answer:
@@ -145,7 +140,8 @@ def bounded(text: str, output_bytes: int) -> str:
         return data.decode()
     capture = Capture(output_bytes)
     capture.feed(data)
-    return capture.finish()
+    capture.finish()
+    return capture.text
 
 
 def storable(value: object) -> object:
@@ -392,13 +388,12 @@ def _network(policy: SandboxPolicy, *, guest: bool) -> str:
     if policy.network:
         return f"Network: public addresses on ports 80 and 443, through {way}."
     if policy.network_rules:
-        named = (f"{rule.domain}{_ports(rule.ports)}" for rule in policy.network_rules)
+        named = [
+            f"{rule.domain} (ports {', '.join(map(str, rule.ports))})" if rule.ports else rule.domain
+            for rule in policy.network_rules
+        ]
         return f"Network: only {', '.join(named)}, through {way}."
     return "Network: none."
-
-
-def _ports(ports: Sequence[int]) -> str:
-    return f" (port{'' if len(ports) == 1 else 's'} {', '.join(map(str, ports))})" if ports else ""
 
 
 #: Most characters of a wrong value in an error.

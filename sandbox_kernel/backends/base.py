@@ -8,7 +8,6 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
 from sandbox_kernel.policy import SandboxPolicy
@@ -17,6 +16,8 @@ from sandbox_kernel.workspace.changes import Keep
 
 if TYPE_CHECKING:
     import asyncio
+
+    from _typeshed import HasFileno
 
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
@@ -141,7 +142,7 @@ class RunContext(Events):
     """How a run is tied to the process that asked for it: what that hears of it, and what it lends to the program.
 
     Args:
-        stop: Setting this ends the run with the status ``interrupted``.
+        stop: When this is readable (a ``Stop`` that was set), the run ends with the status ``interrupted``.
         stdin_from: Open descriptor of the caller that is read as standard input while the program runs. ``on_input``
             is called only without it and without standard input in the request.
         keep: Takes changed files out of the work folder after the program has ended.
@@ -152,7 +153,7 @@ class RunContext(Events):
 
     """
 
-    stop: Stop | None = None
+    stop: HasFileno | None = None
     stdin_from: int | None = None
     keep: Keep | None = None
     here: HereFolder | None = None

@@ -44,7 +44,6 @@ class Crowd:
         """Begin anew; in a forked child the runners belong to the parent."""
         self._lock = threading.Lock()
         self._runners: list[Runner] = []
-        self._starting: threading.Thread | None = None
         self._present = 0
         self._seen = 0
         self._seen_surroundings: object = None
@@ -68,11 +67,6 @@ class Crowd:
                 if runner is not None:
                     runner.load -= 1
 
-    def pids(self) -> list[int]:
-        """Return the processes of the runners that are there now."""
-        with self._lock:
-            return [runner.pid for runner in self._runners if not runner.has_ended()]
-
     def _choose(self) -> Runner | None:
         try:
             here: object = os.getcwd(), selecting_variables()
@@ -88,29 +82,15 @@ class Crowd:
         if self._seen % RUNS_PER_START == 0:
             self._runners = [runner for runner in self._runners if not runner.has_ended()]
         wanted = min(self.most, math.ceil(self._present / 2))
-        is_starting = self._starting is not None and self._starting.is_alive()
-        if len(self._runners) < wanted and self._seen % RUNS_PER_START == 0 and not is_starting and sys.executable:
-            self._starting = threading.Thread(target=self._start, args=(here,), daemon=True)
-            self._starting.start()
+        if len(self._runners) < wanted and self._seen % RUNS_PER_START == 0 and sys.executable:
+            from sandbox_kernel.backends.runner import Runner  # most programs need none
+
+            with contextlib.suppress(OSError):  # a host that refuses it does without
+                self._runners.append(Runner())
         return min(self._runners, key=lambda runner: runner.load, default=None)
-
-    def _start(self, surroundings: object) -> None:
-        """Start one runner; runs stay in this process meanwhile. A host that refuses it does without."""
-        from sandbox_kernel.backends.runner import Runner  # most programs need none
-
-        with contextlib.suppress(OSError):
-            runner = Runner()
-            with self._lock:
-                if self._seen_surroundings == surroundings:
-                    self._runners.append(runner)
-                    return
-            runner.close()
 
     def close(self) -> None:
         """End all runners and wait for them."""
-        starting = self._starting
-        if starting is not None:
-            starting.join()
         with self._lock:
             runners, self._runners = self._runners, []
         for runner in runners:

@@ -25,7 +25,7 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.spawner import bury
-from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.template import NoLayer
 from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, rlimits, search_path
@@ -66,10 +66,7 @@ class ProcessConfig(Toolchains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("pool_size", "runners"):
-            given = getattr(self, name)
-            if given is None and name == "runners":
-                continue
+        for name, given in (("pool_size", self.pool_size), ("runners", 0 if self.runners is None else self.runners)):
             if isinstance(given, bool) or not isinstance(given, int) or given < 0:
                 raise InvalidRequest(f"{name} must be a whole number, 0 for none, got {quoted(given)}")
 
@@ -77,7 +74,7 @@ class ProcessConfig(Toolchains):
 @functools.lru_cache(maxsize=8)
 def shared_pool(size: int) -> Pool:
     """Return the pool of this size, shared by all backends of this process: a spare serves any request of its walls."""
-    return Pool(size, templates=Templates())
+    return Pool(size)
 
 
 @dataclass(frozen=True)

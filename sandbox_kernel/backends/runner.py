@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -74,9 +72,6 @@ class Runner:
     def __init__(self) -> None:
         #: How many runs it has now; ``Crowd`` counts them.
         self.load = 0
-        self._lock = threading.Lock()
-        self._free: list[Connection] = []
-        self._closed = False
         self._control, theirs = socket.socketpair()
         # The same modules as here, and nothing from the folder in which the user happens to be.
         path = [_PACKAGE_ROOT, *(place for place in sys.path if place)]
@@ -105,50 +100,36 @@ class Runner:
         """
         heard = frozenset(name for name in _CALLBACKS if getattr(context, name) is not None)
         try:
-            connection = self._take()
-            connection.send(Order(setup, request, heard, context.chosen))
+            ours, theirs = socket.socketpair()
         except OSError:
             return None
-        try:
-            ended = _follow(connection, context)
-        except _Gone:
-            raise BackendUnavailable(
-                f"the process that ran it (runner {self.pid}) ended before the program did, and the sandbox with it; "
-                "run it again"
-            ) from None
-        except BaseException:
-            # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
-            with contextlib.suppress(_Gone), connection:
-                _send(connection, None)
-                _follow(connection, RunContext())
-            raise
-        with self._lock:
-            if self._closed:
-                connection.close()
-            else:
-                self._free.append(connection)
+        with theirs, Connection(ours.detach()) as connection:
+            try:
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+                theirs.close()
+                connection.send(Order(setup, request, heard, context.chosen))
+            except OSError:
+                return None
+            try:
+                ended = _follow(connection, context)
+            except _Gone:
+                raise BackendUnavailable(
+                    f"the process that ran it (runner {self.pid}) ended before the program did, and the sandbox with "
+                    "it; run it again"
+                ) from None
+            except BaseException:
+                # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
+                with contextlib.suppress(_Gone):
+                    _send(connection, None)
+                    _follow(connection, RunContext())
+                raise
         if isinstance(ended, Exception):
             raise ended
         return ended
 
-    def _take(self) -> Connection:
-        """Return a connection without a run: that of an earlier run, or a new one."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-            return Connection(ours.detach())
-
     def close(self) -> None:
         """Let the process end, with its spares; runs that it has now come to their end. ``wait`` for it afterwards."""
         self._control.close()
-        with self._lock:
-            self._closed = True
-            for connection in self._free:
-                connection.close()
-            self._free.clear()
 
     def wait(self) -> None:
         """Wait until the process has ended; it is killed if it does not."""
@@ -160,12 +141,11 @@ class Runner:
 
     def forget(self) -> None:
         """In a forked child the process belongs to the parent: close the descriptors alone."""
-        self._lock = threading.Lock()
         self.close()
         self._process.returncode = 0  # nobody waits for it here
 
 
-def _follow(connection: Connection, context: RunContext) -> ExecResult | Exception | None:
+def _follow(connection: Connection, context: RunContext) -> ExecResult | Exception:
     """Hear what the runner tells of a run until it has ended. Passes on the stop sign."""
     stop = context.stop
     while True:
@@ -180,10 +160,9 @@ def _follow(connection: Connection, context: RunContext) -> ExecResult | Excepti
             message = connection.recv()
             folder = reduction.recv_handle(connection) if isinstance(message, Told) and message[0] == "keep" else -1
         except (EOFError, ConnectionError):
-            connection.close()
             raise _Gone from None
         if not isinstance(message, Told):
-            ended: ExecResult | Exception | None = message
+            ended: ExecResult | Exception = message
             return ended
         callback = getattr(context, message.callback)
         if folder < 0:
@@ -199,79 +178,36 @@ def _follow(connection: Connection, context: RunContext) -> ExecResult | Excepti
 
 
 def _send(connection: Connection, message: object) -> None:
-    try:
+    with contextlib.suppress(ConnectionError):  # the next message from there is its last one, or tells that it is gone
         connection.send(message)
-    except ConnectionError:
-        connection.close()
-        raise _Gone from None
-
-
-class _ConnectionStop(Stop):
-    """The stop sign of a run whose caller is another process: any message on the run's connection, or its end."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(-1)
-        self._connection = connection
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-
-class _Server:
-    """What a runner does: serves each connection in a thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs = 0
-        self._ended = False
-        self._idle_since = time.monotonic()
-
-    def serve(self, control: socket.socket) -> None:
-        """Serve until the other end of the control socket is closed, or there was no run for a while."""
-        threads: list[threading.Thread] = []
-        while not self._ends_when_idle():
-            if not select.select([control], [], [], IDLE_S / 4)[0]:
-                continue
-            said, sockets, _, _ = socket.recv_fds(control, 1, 1)
-            if not said or not sockets:
-                # That process closes each connection when it has no run.
-                for thread in threads:
-                    thread.join()
-                return
-            os.set_inheritable(sockets[0], False)
-            threads.append(threading.Thread(target=self._serve, args=(Connection(sockets[0]),), daemon=True))
-            threads[-1].start()
-
-    def _ends_when_idle(self) -> bool:
-        """Whether there was no run for so long that this process ends. No run begins after that."""
-        with self._lock:
-            self._ended = self._runs == 0 and time.monotonic() - self._idle_since >= IDLE_S
-            return self._ended
-
-    def _serve(self, connection: Connection) -> None:
-        """Run what comes over one connection, one run after the other, until its other end is gone."""
-        with connection, contextlib.suppress(EOFError, ConnectionError):
-            while True:
-                order = connection.recv()
-                if order is None:
-                    continue  # a stop sign that came after its run means nothing
-                with self._lock:
-                    self._runs += not self._ended
-                    if self._ended:
-                        connection.send(None)
-                        return
-                try:
-                    connection.send(_answer(connection, order))
-                finally:
-                    with self._lock:
-                        self._runs -= 1
-                        self._idle_since = time.monotonic()
 
 
 def main(control_fd: int) -> None:
-    """Serve as a runner."""
+    """Serve as a runner until the other end of the control socket is closed, or there was no run for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the process that started this one
-    _Server().serve(socket.socket(fileno=control_fd))
+    control = socket.socket(fileno=control_fd)
+    threads: list[threading.Thread] = []
+    while True:
+        idle = not select.select([control], [], [], IDLE_S)[0]
+        threads = [thread for thread in threads if thread.is_alive()]
+        if idle and threads:
+            continue
+        if idle:
+            # From here on the other end cannot send: it does its runs itself. One that was sent before is still read.
+            control.shutdown(socket.SHUT_RDWR)
+        said, sockets, _, _ = socket.recv_fds(control, 1, 1)
+        if not said or not sockets:
+            break
+        os.set_inheritable(sockets[0], False)
+        threads.append(threading.Thread(target=_serve, args=(Connection(sockets[0]),), daemon=True))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+
+
+def _serve(connection: Connection) -> None:
+    with connection, contextlib.suppress(EOFError, ConnectionError):
+        connection.send(_answer(connection, connection.recv()))
 
 
 def _answer(connection: Connection, order: Order) -> ExecResult | Exception:
@@ -290,7 +226,7 @@ def _answer(connection: Connection, order: Order) -> ExecResult | Exception:
         on_output=told("on_output"),
         on_usage=told("on_usage"),
         keep=keep if "keep" in order.callbacks else None,
-        stop=_ConnectionStop(connection),
+        stop=connection,  # any message while the program runs, and the end of the caller
         chosen=order.chosen,
     )
     try:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.commands.shared import Lines, add_option, add_place_options, show_bar
+from sandbox_kernel.commands.shared import add_option, add_place_options, show_bar
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook import kernelspec
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.parse_cell import parse_options
 from sandbox_kernel.policy import PRESETS
-from sandbox_kernel.policy.gpu import parse_gpu
 
 #: The name for Python sessions in WebAssembly, with numpy and pandas.
 SCIENCE = "science"
@@ -52,12 +51,11 @@ def install(options: argparse.Namespace) -> int:
     words = [f"--mount={os.path.abspath(os.path.expanduser(value))}" for value in options.mount]
     words += [f"--allow-net={value}" for value in options.allow_net]
     words += [f"--policy={name if name in PRESETS else os.path.abspath(name)}" for name in options.policy]
+    words += [f"--{name}={value}" for name in ("here", "gpu") if (value := getattr(options, name)) is not None]
     policy_of(parse_options(words))  # raises for what is none
     place = kernelspec.install(
-        user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
-        display_name=options.display_name, here=options.here,
-        gpu=None if options.gpu is None else str(parse_gpu(options.gpu)), lines=options.lines,
-        options=shlex.join(words) or None,
+        options.user, options.prefix, options.sys_prefix, options.name, options.display_name,
+        options=shlex.join(words) or None, lines=options.lines,
     )  # fmt: skip
     print(f"installed kernel {options.name!r} in {place}")
     return 0
@@ -89,10 +87,9 @@ def prepare(options: argparse.Namespace) -> int:
     """Prepare the languages with a progress bar."""
     names = [name for name in options.languages if name != SCIENCE]
     languages = [Language.parse(name) for name in names]
-    tell = show_bar if sys.stderr.isatty() else Lines()
     backend = WasmBackend()
     if languages or not options.languages:
-        backend.prepare(languages, tell)
+        backend.prepare(languages, show_bar)
     if SCIENCE in options.languages:
-        backend.prepare_science(tell)
+        backend.prepare_science(show_bar)
     return 0

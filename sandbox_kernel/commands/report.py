@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import webbrowser
-from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.shared import add_policy_options, names, policy_of, show_measuring
-from sandbox_kernel.report.browser_attempts import measure_page
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +18,6 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="which backend to measure (auto: process)")
     add_policy_options(parser)
     parser.add_argument("--fresh", action="store_true", help="measure again instead of using the results of this boot")
-    parser.add_argument("--page", action="store_true", help="also try the frames of notebooks, in your browser")
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
@@ -32,8 +28,6 @@ def report(options: argparse.Namespace) -> int:
     ) as box:
         progress = show_measuring if sys.stderr.isatty() else None
         found = box.report(fresh=options.fresh, on_progress=progress)
-    if options.page:
-        found = replace(found, lines=(*found.lines, *measure_page(_open)))
     found.require(*options.require)
     if options.json:
         print(json.dumps(found.to_dict(), indent=2))
@@ -42,8 +36,3 @@ def report(options: argparse.Namespace) -> int:
     else:
         print(found)
     return 0
-
-
-def _open(address: str) -> None:
-    print(f"Open {address} in your browser on this machine (tried already). Waiting two minutes …", file=sys.stderr)
-    webbrowser.open(address)

@@ -196,20 +196,9 @@ def show_measuring(done: int, total: int) -> None:
 
 
 def show_bar(progress: PrepareProgress) -> None:
-    """Draw a bar for each language that is prepared."""
-    line = f"{progress.language:12} {_bar(progress.fraction)} {progress.text}"
-    print(f"\r\033[K{line}", end="\n" if progress.fraction >= 1 else "", file=sys.stderr, flush=True)
-
-
-class Lines:
-    """Prints progress for logs: one line for each step."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def __call__(self, progress: PrepareProgress) -> None:
-        """Print the step, unless it was printed before."""
-        line = f"{progress.language}: {progress.text}"
-        if line != self._last:
-            print(line, file=sys.stderr, flush=True)
-            self._last = line
+    """Draw a bar for each language that is prepared; in a log its last line alone."""
+    line, ended = f"{progress.language:12} {_bar(progress.fraction)} {progress.text}", progress.fraction >= 1
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="\n" if ended else "", file=sys.stderr, flush=True)
+    elif ended:
+        print(line, file=sys.stderr, flush=True)

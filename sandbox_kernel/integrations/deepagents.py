@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
-from langchain_core.tools import BaseTool, StructuredTool
 
-from sandbox_kernel.integrations.machine import EXPLORE, KEEP, Candidates, MachineSize, SandboxMachine, ended
+from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine, ended
 from sandbox_kernel.policy import SandboxPolicy
 
 
@@ -62,18 +61,6 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
         code, why = ended(result, limit)
         output = result.stdout + result.stderr + (f"\n{why}" if why else "")
         return ExecuteResponse(output=output, exit_code=code, truncated=result.stdout_truncated)
-
-    def explore_tools(self) -> list[BaseTool]:
-        """Return the tools ``explore`` and ``keep`` for ``create_deep_agent(tools=…)``: several commands, one kept."""
-        found = Candidates(self._machine)
-
-        def explore(commands: list[str]) -> str:
-            return found.explore(commands, self._timeout)
-
-        return [
-            StructuredTool.from_function(explore, name="explore", description=EXPLORE),
-            StructuredTool.from_function(found.keep, name="keep", description=KEEP),
-        ]
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """See ``BaseSandbox``."""

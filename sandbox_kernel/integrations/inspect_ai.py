@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, overload
 
-from inspect_ai.tool import Tool, tool
 from inspect_ai.util import (
     ExecResult,
     OutputLimitExceededError,
@@ -16,11 +15,10 @@ from inspect_ai.util import (
     SandboxEnvironmentConfigType,
     SandboxEnvironmentLimits,
     SandboxUserUnsupportedError,
-    sandbox,
     sandboxenv,
 )
 
-from sandbox_kernel.integrations.machine import Candidates, MachineSize, SandboxMachine, ended
+from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine, ended
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -42,8 +40,6 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         super().__init__()
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         self._machine = SandboxMachine(policy, size or MachineSize(output_bytes=most))
-        #: What the tools ``explore`` and ``keep`` use.
-        self.candidates = Candidates(self._machine)
 
     @classmethod
     async def sample_init(
@@ -119,35 +115,3 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         except ValueError as error:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, str(error)) from None
         return data.decode() if text else data
-
-
-@tool  # type: ignore[untyped-decorator]
-def explore() -> Tool:
-    """Return the tool ``explore``: several commands from the same state of the sample's sandbox; then ``keep``."""
-
-    async def execute(commands: list[str]) -> str:
-        """Try several shell commands, each from the present files, which are afterwards as they were.
-
-        Args:
-            commands: The commands. The tool keep makes the files of one of them the present ones.
-
-        """
-        return await asyncio.to_thread(sandbox().as_type(SandboxKernelEnvironment).candidates.explore, commands)
-
-    return execute
-
-
-@tool  # type: ignore[untyped-decorator]
-def keep() -> Tool:
-    """Return the tool ``keep``: one candidate of the last ``explore`` becomes the state of the sample's sandbox."""
-
-    async def execute(candidate: int) -> str:
-        """Make the files of one candidate of the last explore the present ones.
-
-        Args:
-            candidate: Its number, counted from 0.
-
-        """
-        return await asyncio.to_thread(sandbox().as_type(SandboxKernelEnvironment).candidates.keep, candidate)
-
-    return execute

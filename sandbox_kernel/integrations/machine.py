@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult, Status
-from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.open_session import open_session
-from sandbox_kernel.session.tree.time_travel import Exploration
 
 WORK = "/box"
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
@@ -104,12 +102,6 @@ class SandboxMachine:
                 self._session.run(f"rm -f {WORK}/{source}")
             return result
 
-    def explore(self, commands: Sequence[str], timeout: float | None = None) -> Exploration:
-        """Run lines for the shell one after another, each from the present files; see ``Session.explore``."""
-        cells = [_cell(command, together=True) for command in commands]
-        with self._lock:
-            return self._session.explore(cells, DEFAULT_TIMEOUT_S if timeout is None else timeout)
-
     def write(self, path: str, data: bytes) -> None:
         """Write a file; makes its folders. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``."""
         target = self._quoted(path)
@@ -183,52 +175,3 @@ def ended(result: ExecResult, timeout: float) -> tuple[int, str]:
     if result.exit_code is None:
         return 137, f"the command was stopped: {'; '.join(result.notes)}"
     return result.exit_code, ""
-
-
-# Several commands from the same state of a machine, for the tools of an agent: try them, compare them, keep one.
-#
-# Frameworks with tools of their own offer ``explore`` and ``keep`` with the words below; a model reads what they
-# return.
-
-#: How much of each candidate's output a model gets.
-_MOST_OUTPUT = 4000
-
-EXPLORE = (
-    "Try several shell commands, each from the present files. Afterwards the files are as they were; the tool keep "
-    "makes the files of one candidate the present ones. Use it to compare several fixes without undoing each."
-)
-KEEP = "Make the files of one candidate of the last explore the present ones. Candidates are counted from 0."
-
-
-class Candidates:
-    """The last exploration of one machine."""
-
-    def __init__(self, machine: SandboxMachine) -> None:
-        self._machine = machine
-        self._last: Exploration | None = None
-
-    def explore(self, commands: Sequence[str], timeout: float | None = None) -> str:
-        """Run the commands and return their ends and outputs as text. What goes wrong is in the text."""
-        try:
-            self._last = self._machine.explore(commands, timeout)
-        except SandboxError as error:
-            return f"error: {error}"
-        return "\n".join(_shown(number, result) for number, result in enumerate(self._last.results))
-
-    def keep(self, candidate: int) -> str:
-        """Make a candidate the present state and say so. What goes wrong is in the text."""
-        if self._last is None:
-            return "error: there are no candidates; explore makes some"
-        try:
-            self._last.keep(candidate)
-        except SandboxError as error:
-            return f"error: {error}"
-        self._last = None
-        return f"candidate {candidate} was kept"
-
-
-def _shown(number: int, result: ExecResult) -> str:
-    end = f"exit code {result.exit_code}" if result.exit_code is not None else f"{describe_end(result)}; cannot be kept"
-    output = result.stdout + result.stderr
-    cut = output if len(output) <= _MOST_OUTPUT else f"{output[:_MOST_OUTPUT]}…"
-    return f"candidate {number}: {end}\n{cut}".rstrip()

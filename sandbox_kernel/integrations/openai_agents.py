@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from agents import Tool, function_tool
-from agents.sandbox.capabilities import Capability
 from agents.sandbox.errors import (
     ExecTimeoutError,
     WorkspaceArchiveReadError,
@@ -29,7 +27,7 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.integrations.machine import EXPLORE, KEEP, WORK, Candidates, MachineSize, SandboxMachine, ended
+from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine, ended
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -50,14 +48,6 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
         self.state = state
         self._make, self._timeout = make, timeout
         self._machine: SandboxMachine | None = None
-        self._candidates: Candidates | None = None
-
-    @property
-    def candidates(self) -> Candidates:
-        """What the tools of ``Explore`` use."""
-        if self._candidates is None:
-            self._candidates = Candidates(self._used)
-        return self._candidates
 
     async def _ensure_backend_started(self) -> None:
         if self._machine is None:
@@ -65,7 +55,7 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
 
     async def shutdown(self) -> None:
         """See ``BaseSandboxSession``. May be called twice."""
-        machine, self._machine, self._candidates = self._machine, None, None
+        machine, self._machine = self._machine, None
         if machine is not None:
             await asyncio.to_thread(machine.close)
 
@@ -141,29 +131,6 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
 def _bytes(data: io.IOBase) -> bytes:
     content = data.read()
     return content.encode() if isinstance(content, str) else bytes(content)
-
-
-class Explore(Capability):  # type: ignore[misc]
-    """The tools ``explore`` and ``keep`` for ``SandboxAgent(capabilities=[…])``: several commands, one is kept."""
-
-    type: Literal["explore"] = "explore"
-
-    def tools(self) -> list[Tool]:
-        """See ``Capability``."""
-        inner = getattr(self.session, "_inner", self.session)
-        if not isinstance(inner, SandboxKernelAgentSession):
-            raise InvalidRequest("Explore needs a session of SandboxKernelClient; give the run that client")
-
-        async def explore(commands: list[str]) -> str:
-            return await asyncio.to_thread(inner.candidates.explore, commands)
-
-        async def keep(candidate: int) -> str:
-            return await asyncio.to_thread(inner.candidates.keep, candidate)
-
-        return [
-            function_tool(explore, description_override=EXPLORE),
-            function_tool(keep, description_override=KEEP),
-        ]
 
 
 class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]

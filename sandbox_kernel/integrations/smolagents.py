@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
@@ -18,7 +18,6 @@ from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.tree.time_travel import Exploration
 
 _FINAL = "final_answer"
 #: How an image crosses the wall: an object with its PNG file.
@@ -110,14 +109,6 @@ class SandboxKernelExecutor(PythonExecutor):  # type: ignore[misc]
             return CodeOutput(output=self._final[-1], logs=result.stdout, is_final_answer=True)
         self._raise_failure(result)
         return CodeOutput(output=_value(result), logs=result.stdout, is_final_answer=False)
-
-    def explore(self, actions: Sequence[str]) -> Exploration:
-        """Run several actions, each from the present state; ``keep(i)`` of what is returned makes one the state.
-
-        For programs that ask a model for several actions at a time; see ``Session.explore``. The agent itself has one
-        action in each turn, and its tools are called while that action runs, so it cannot call this.
-        """
-        return self._session.explore(list(actions), self._timeout)
 
     def cleanup(self) -> None:
         """End the sandbox. Called by ``CodeAgent.cleanup``; may be called twice."""

@@ -238,9 +238,11 @@ def _bubblewrap_command(
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
         return SpawnOrder([program, "--args", str(args_fd), "--", *inner], (args_fd,), uid=uid, view=view)
     known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
-    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
-    write_args(stage.sources)
-    plan_fd = memory_file("plan", stage.plan)
+    plan, sources = plan_stage(
+        uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known
+    )
+    write_args(sources)
+    plan_fd = memory_file("plan", plan)
     opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root.root_stage")]
     return SpawnOrder([*start, guest, str(plan_fd), "--", *inner], (args_fd, plan_fd))

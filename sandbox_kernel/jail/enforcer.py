@@ -1,7 +1,4 @@
-"""Finds the enforcer for this host. ``get_enforcer`` returns one that was tested here, or raises with the reason.
-
-Tested by this process, or since the last boot by another one of the same user under the same conditions.
-"""
+"""Finds the enforcer for this host: one that was tested here, by this process or by another one since the last boot."""
 
 from __future__ import annotations
 
@@ -148,9 +145,8 @@ def _prove_landlock() -> Enforcer:
 
 def _start(name: str) -> Jail:
     python = find_python("python3")
-    jail = start_jail(Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name))
-    jail.wait_ready()
-    return jail
+    walls = Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name)
+    return start_jail(walls).wait_ready()
 
 
 def _no_enforcer_for(system: str) -> str:

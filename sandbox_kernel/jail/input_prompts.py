@@ -87,7 +87,7 @@ class InputPrompts:
     """The prompts of one run, watched by its loop with ``selector``.
 
     ``before`` is called before the user is asked, so that earlier output is shown first; ``interrupted`` when the user
-    interrupts instead of answering.
+    interrupts instead of answering. The loop raises what ``failed`` makes of another exception of ``on_input``.
     """
 
     def __init__(
@@ -96,17 +96,19 @@ class InputPrompts:
         on_input: OnInput,
         before: Callable[[], None],
         interrupted: Callable[[], None],
+        failed: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
-        self._selector, self._on_input, self._before, self._interrupted = selector, on_input, before, interrupted
+        self._selector, self._on_input, self._before = selector, on_input, before
+        self._interrupted, self._failed = interrupted, failed
         #: The prompt that is open now.
         self.open: InputPrompt | None = None
         #: How long answered prompts were open, in seconds, all together.
         self.asked_s = 0.0
 
-    def ask(self, prompt: str, answered: Answered) -> None:
-        """Show a prompt and return. The loop calls ``answered`` later, and raises there what ``on_input`` raised."""
+    def ask(self, prompt: str, answered: Answered, *, password: bool = False) -> None:
+        """Show a prompt and return. The loop calls ``answered`` later."""
         self._before()
-        self.open = InputPrompt(prompt, False, self._on_input)
+        self.open = InputPrompt(prompt, password, self._on_input)
         self._selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
 
     def _on_readable(self, answered: Answered, fd: int) -> None:
@@ -119,7 +121,7 @@ class InputPrompts:
             self._interrupted()
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
-            raise asking.failure
+            raise self._failed(asking.failure)
         answered(asking.text)
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Self
 
 from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
-from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX
 from sandbox_kernel.jail.accounting.meter import Disk, Meter, make_meter
 from sandbox_kernel.jail.gate_messages import AHEAD, Inbox, frame, warm_order
 from sandbox_kernel.jail.proof_record import forget_proof
@@ -50,6 +50,7 @@ class Jail(ABC):
     places: Places
     #: Whether the first step is forked before its order comes: possible where all walls are up already.
     forks_ahead = False
+    make_meter: Callable[[], Meter] = staticmethod(make_meter)
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
@@ -87,7 +88,7 @@ class Jail(ABC):
                     os.fchown(fd, self.uid, self.uid)
             self._begin(stdin, stdout, stderr)
             try:
-                self.meter = self._make_meter()
+                self.meter = self.make_meter()
             except BaseException:
                 if self.starter is not None:
                     self.starter.kill()
@@ -108,10 +109,6 @@ class Jail(ABC):
         start = self._command(*ends)
         passed = (*ends, *start.pass_fds)
         self.starter = spawn(replace(start, pass_fds=passed, stdin=stdin, stdout=stdout, stderr=stderr))
-
-    def _make_meter(self) -> Meter:
-        """Create the meter of this jail."""
-        return make_meter()
 
     @property
     def child(self) -> subprocess.Popen[bytes]:
@@ -139,7 +136,7 @@ class Jail(ABC):
         """Measure again without earlier results, for a cell that begins: files may have been deleted since."""
         return self.disk()
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> Self:
         """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` or ``PolicyViolation``, with why."""
         deadline = time.monotonic() + START_TIMEOUT_S
         try:
@@ -154,6 +151,7 @@ class Jail(ABC):
             elif self.forks_ahead:
                 self.control.sendall(frame(AHEAD))
             self.box_fd = self._open_box()
+            return self
         except (OSError, ValueError, EOFError) as error:
             said = self._error_output()
             self.destroy()
@@ -176,15 +174,6 @@ class Jail(ABC):
     def usable(self) -> bool:
         """Whether a spare can be used for a run: the gate and the control group still exist."""
         return self.alive and self.meter.intact()
-
-    def check_limits(self) -> None:
-        """Raise ``EnforcerFailed`` when the control group was removed: the run must end. Called at every tick."""
-        if not self.meter.intact():
-            raise EnforcerFailed(
-                self.meter.mechanism,
-                "another program removed the sandbox's control group, so its limits were gone and it was ended; find "
-                f"out what removes groups named {GROUP_PREFIX}*, then run it again",
-            )
 
     def kill(self) -> None:
         """Kill every process inside; does not wait for their end."""

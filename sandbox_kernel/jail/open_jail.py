@@ -45,9 +45,14 @@ class OpenJail(Jail):
         except OSError as error:
             super().forget()
             raise EnforcerFailed(walls.enforcer or "none", f"no private folder could be made: {error}") from None
-        work, cell, tmp = (self._folder.inner(name) for name in ("work", "cell", "tmp"))
-        self.places = Places(work=work, cell=cell, guest=guest_folder(), tmp=tmp)
-        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members_but_gate)
+        path = self._folder.path
+        self.places = Places(work=f"{path}/work", cell=f"{path}/cell", guest=guest_folder(), tmp=f"{path}/tmp")
+        self._watch = FolderWatch(
+            path,
+            walls.box_bytes,
+            # Without the gate, whose /proc entries are closed.
+            lambda: [pid for pid in self._members() if pid != self.child.pid],
+        )
         self._launch()
 
     def _command(self, control: int, channel: int) -> SpawnOrder:
@@ -120,10 +125,6 @@ class OpenJail(Jail):
         self._known = living(dict.fromkeys(found))
         return list(self._known)
 
-    def _members_but_gate(self) -> list[int]:
-        """Return the jail's processes without the gate, whose /proc entries are closed."""
-        return [pid for pid in self._members() if pid != self.child.pid]
-
     def _kill_once(self) -> bool:
         """Kill what is left; returns True when no process was left."""
         alive = living(dict.fromkeys(self._members()))
@@ -175,10 +176,6 @@ class PrivateFolder:
             if uid is not None:
                 os.chown(inner, uid, uid, dir_fd=self._lock, follow_symlinks=False)
         os.rename(new, self.path)
-
-    def inner(self, name: str) -> str:
-        """Return the path of ``work``, ``cell`` or ``tmp``."""
-        return f"{self.path}/{name}"
 
     def remove(self) -> None:
         """Remove the folder and everything in it. May be called twice."""

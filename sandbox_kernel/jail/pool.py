@@ -51,14 +51,9 @@ class _KindSpares:
 
 
 class Pool:
-    """The spares of one process; thread-safe.
+    """The spares of one process, ``size`` of each kind; thread-safe.
 
-    Args:
-        size: How many spares of each kind to keep. 0 keeps none: each jail is made on request, and from the second
-            request of a kind on it is forked from a template.
-        start: Starts a jail.
-        templates: The templates to fork jails from; None starts each jail by itself.
-
+    A pool of size 0 makes each jail on request; from the second request of a kind on it is forked from a template.
     """
 
     def __init__(
@@ -68,7 +63,8 @@ class Pool:
         templates: Templates | None = None,
     ) -> None:
         self.size = size
-        self._start, self._templates = start, templates
+        self._start = start
+        self._templates = templates if templates is not None else Templates()
         self._closed = False
         self._begin()
         _pools.add(self)
@@ -138,8 +134,7 @@ class Pool:
         self._work.put(None)
         for jail in jails:
             jail.destroy()
-        if self._templates is not None:
-            self._templates.close()
+        self._templates.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10.0)
         # Also wait for taken jails that are ending: a template ends with its last jail.
@@ -147,15 +142,10 @@ class Pool:
 
     def _make(self, walls: Walls) -> Jail:
         if walls.here is not None:
-            if self._templates is None or walls.enforcer != bubblewrap.NAME:
+            if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
             return self._templates.fork_over(walls)
-        forked = self._templates.fork(walls) if self._templates is not None else None
-        if forked is not None:
-            return forked
-        jail = self._start(walls)
-        jail.wait_ready()
-        return jail
+        return self._templates.fork(walls) or self._start(walls).wait_ready()
 
     def _order(self, walls: Walls, kind: _KindSpares) -> None:
         """Request as many spares from the background thread as this kind lacks."""
@@ -163,7 +153,7 @@ class Pool:
             if self._closed:
                 return
             lacking = self.size - len(kind.spares) - kind.coming
-            if self.size <= 0 and self._templates is not None and kind.asked > 1:
+            if self.size <= 0 and kind.asked > 1:
                 # No spare is kept, but a template may be.
                 lacking = 1 - kind.coming
             kind.coming += max(0, lacking)
@@ -188,16 +178,13 @@ class Pool:
             jail: Jail | None = None
             # A spare that fails is no error: the next ``take`` makes a jail itself and raises the reason.
             with contextlib.suppress(SandboxError, OSError, NoLayer):
-                if self._templates is not None:
-                    self._templates.prepare(walls)
+                self._templates.prepare(walls)
                 if self.size > 0:
                     jail = self._make(walls)
             self._keep(walls, jail)
 
     def _wait_for_run(self, walls: Walls) -> None:
-        """Wait for the end of the run that just began: most runs are short. Making a jail meanwhile would compete with
-        it for the processor and for the kernel's control group locks.
-        """
+        """Wait for the end of the run that just began: a jail that is made meanwhile competes with it for locks."""
         until = time.monotonic() + CALM_S
         while (left := until - time.monotonic()) > 0 and self._run_over.wait(left):
             with self._lock:
@@ -238,8 +225,7 @@ class Pool:
             wanted = set(self._kinds)
         for jail in jails:
             jail.destroy()
-        if self._templates is not None:
-            self._templates.keep_only(wanted)
+        self._templates.keep_only(wanted)
 
     def forget(self) -> None:
         """In a forked child the spares belong to the parent: close their descriptors and begin anew."""
@@ -247,8 +233,7 @@ class Pool:
             for jail in kind.spares:
                 jail.forget()
         self._begin()
-        if self._templates is not None:
-            self._templates.forget()
+        self._templates.forget()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -11,21 +11,11 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 
-from sandbox_kernel.util.values import dataclass
-
 #: Where the stage shows the sources.
 PLACE = "/run"
 
 #: Unprivileged ids that no account uses. Each sandbox of root gets its own, so that none can signal another.
 _FIRST_UID, _UID_COUNT = 0x77000000, 1 << 20
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The plan of one stage, and the new path of each source."""
-
-    plan: bytes
-    sources: dict[str, str]
 
 
 def random_below(count: int) -> int:
@@ -71,9 +61,10 @@ def plan_stage(
     closed: frozenset[str] = frozenset(),
     alone: frozenset[str] = frozenset(),
     identities: Mapping[str, tuple[int, int] | None] | None = None,
-) -> Stage:
-    """Plan a stage that becomes the user ``uid`` and executes bwrap, whose arguments are in ``args_fd``.
+) -> tuple[bytes, dict[str, str]]:
+    """Return the plan of a stage that becomes ``uid`` and executes bwrap, and the new path of each source.
 
+    ``args_fd`` has the arguments of bwrap.
     ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``, and so are those that
     other users cannot read (``closed``). Those ``alone`` are shown without the file systems that are mounted below
     them: a layer cannot lie over those. ``identities`` are device and inode that sources must have.
@@ -91,7 +82,7 @@ def plan_stage(
         binds.append((package, f"{PLACE}/bwrap", package in closed, True))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)], "identities": dict(identities or {})}
-    return Stage(marshal.dumps(plan, 2), sources)
+    return marshal.dumps(plan, 2), sources
 
 
 # Chooses the host user of a sandbox: its own user if the host is root and may choose one, else the host's user.

@@ -1,8 +1,7 @@
 """Runs one job in one jail: feeds it, watches it, ends it and returns the outcome.
 
-``run_job`` blocks the calling thread in one loop (``watch_loop.py``). It always ends the jail, so that background
-processes end with their program, and it always returns the output. It waits until the jail is gone, unless the program
-had reported its end, or had left no process, before it was killed.
+It always ends the jail, so that background processes end with their program, and always returns the output. It waits
+until the jail is gone, unless the program had reported its end, or had left no process, before it was killed.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.accounting.meter import Reading
@@ -37,10 +37,13 @@ from sandbox_kernel.jail.gate_messages import (
 from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
-from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
+from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
 from sandbox_kernel.util.values import dataclass
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
@@ -81,12 +84,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """How a job ended.
-
-    ``stopped_by`` says what stopped it; None: it ended by itself.
-    """
+    """How a job ended."""
 
     exits: tuple[StepExit, ...]
+    #: What stopped it; None: it ended by itself.
     stopped_by: Ending | None
     stdout: Capture
     stderr: Capture
@@ -119,7 +120,7 @@ def run_job(
     events: Events = UNHEARD,
     *,
     on_listener: OnListener | None = None,
-    stop: Stop | None = None,
+    stop: HasFileno | None = None,
 ) -> JobOutcome:
     """Send an order to a waiting jail and watch it to its end. Afterwards the jail is dead; its work folder is open.
 
@@ -148,7 +149,7 @@ def run_job(
 class _Run(WatchLoop):
     """The loop and the state of one run; used by ``run_job`` only."""
 
-    def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
+    def __init__(self, jail: Jail, job: Job, events: Events, stop: HasFileno | None) -> None:
         on_output, on_input = events.on_output, events.on_input
         memory = MemoryLimit(jail.meter, job.memory_bytes)
         super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))
@@ -309,9 +310,7 @@ class GateReplies:
     def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
         self._jail, self._steps = jail, steps
         self._kept_fds: list[int] = []
-        self._asked = 0
-        for step in steps:
-            self._asked += len(step.keeps)
+        self._asked = len([name for step in steps for name in step.keeps])
         self.begun = False
         self.exits: list[StepExit] = []
         #: When the last compiler step ended.
@@ -341,7 +340,14 @@ class GateReplies:
             if message["op"] == "started":
                 self.begun = True
             elif message["op"] == "exit":
-                self._step_ended(step_exit(message))
+                end = step_exit(message)
+                if len(self.exits) >= len(self._steps):
+                    raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
+                if self._steps[len(self.exits)].compiles:
+                    self.compiled_at = time.monotonic()
+                self.exits.append(end)
+                self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
+                self.alone = self.finished and end.alone
             elif message["op"] == "broken":
                 enforcer = self._jail.walls.enforcer or "none"
                 raise EnforcerFailed(enforcer, f"a wall could not be built, nothing was run: {broken(message)}")
@@ -349,16 +355,6 @@ class GateReplies:
     def died(self, fd: int) -> None:
         """The gate ended."""
         self.finished = self.lost = True
-
-    def _step_ended(self, end: StepExit) -> None:
-        if len(self.exits) >= len(self._steps):
-            raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
-        step = self._steps[len(self.exits)]
-        self.exits.append(end)
-        if step.compiles:
-            self.compiled_at = time.monotonic()
-        self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
-        self.alone = self.finished and end.alone
 
     def kept(self) -> tuple[bytes, ...]:
         """Return the files that the steps handed over, all or none of them."""

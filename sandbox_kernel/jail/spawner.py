@@ -106,8 +106,6 @@ MOST = 8
 #: How long the exit of this process may wait for them.
 _LAST_S = 10.0
 
-Rest = Callable[[], None]
-
 
 class Reaper:
     """One background thread, which starts with the first cleanup. Thread-safe."""
@@ -117,12 +115,12 @@ class Reaper:
 
     def begin(self) -> None:
         """Begin without work and without a thread: also in a forked child, where dying jails belong to the parent."""
-        self._work: queue.SimpleQueue[Rest] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._left = 0
         self._has_thread = False
 
-    def take(self, rest: Rest) -> None:
+    def take(self, rest: Callable[[], None]) -> None:
         """Queue the cleanup of a jail that was killed, or do it now if the queue is full."""
         with self._changed:
             soon = self._left < MOST
@@ -160,10 +158,8 @@ os.register_at_fork(after_in_child=_reaper.begin)
 #
 # Host root becomes an unprivileged user before bubblewrap starts, and that user cannot reach paths below a 0700 home,
 # where interpreters often are. ``root_stage.py`` solves this with an extra program for each sandbox, which costs the
-# start of an interpreter. Sources that are shown unchanged (an interpreter, not files of the policy) can instead be
-# shown once for all sandboxes. A mount namespace belongs to a thread, so a thread that lives as long as the process
-# gets its own one, binds each source there at its first use, and starts bubblewrap from there. Other threads are not
-# affected.
+# start of an interpreter. Sources that are shown unchanged (an interpreter, not files of the policy) are shown once for
+# all sandboxes: a thread that lives as long as the process has a mount namespace of its own and starts bubblewrap.
 
 #: Where sources are shown: a memory file system in the thread's own namespace.
 VIEW_PLACE = "/run"

@@ -20,15 +20,15 @@ CHUNK = 1 << 20
 
 NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
 
-Emit = Callable[[str], None]
-
 
 class Capture:
     """One stream of one run. ``feed`` it bytes, then ``finish``; ``text`` is what was kept."""
 
-    def __init__(self, cap: int, emit: Emit | None = None) -> None:
+    def __init__(self, cap: int, emit: Callable[[str], None] | None = None) -> None:
         self.cap = cap
         self.total = 0
+        #: Whether more was printed than is kept.
+        self.truncated = False
         self._tail_room = cap // 4
         self._head_room = cap - self._tail_room
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -39,11 +39,6 @@ class Capture:
         self._emit = emit
 
     @property
-    def truncated(self) -> bool:
-        """Whether more was printed than is kept."""
-        return self.total > self.cap
-
-    @property
     def text(self) -> str:
         """What was kept so far."""
         return "".join(self._parts)
@@ -51,6 +46,7 @@ class Capture:
     def feed(self, data: bytes) -> None:
         """Add bytes that were read from the child."""
         self.total += len(data)
+        self.truncated = self.total > self.cap
         if self._head_room:
             head, data = data[: self._head_room], data[self._head_room :]
             self._head_room -= len(head)
@@ -58,13 +54,13 @@ class Capture:
         if data:
             self._keep_tail(data)
 
-    def finish(self) -> str:
+    def finish(self) -> None:
         """End the stream: pass the tail on, with a notice if something in between is missing."""
         tail = b"".join(self._tail)
         self._tail.clear()
         if not self.truncated:
             self._pass_on(self._decoder.decode(tail, final=True))
-            return self.text
+            return
         # Head and tail are cut between characters: a character that was cut in two is dropped.
         pending = len(self._decoder.getstate()[0])
         self._decoder.reset()
@@ -74,7 +70,6 @@ class Capture:
         elided = self._tail_total - (len(tail) - start) + pending
         self._pass_on(NOTICE.format(elided=elided, cap=self.cap))
         self._pass_on(tail[start:].decode("utf-8", "replace"))
-        return self.text
 
     def _keep_tail(self, data: bytes) -> None:
         self._tail_total += len(data)
@@ -179,13 +174,10 @@ class Feeder:
 
 
 class Stop:
-    """The stop signal of a run: a flag that any thread can set and a selector can wait for.
+    """The stop signal of a run: a flag that any thread can set and a selector can wait for."""
 
-    A subclass with a descriptor of its own gives -1 for the event descriptor.
-    """
-
-    def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.raised = False
 

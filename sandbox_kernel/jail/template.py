@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.accounting.meter import Disk, Meter
+from sandbox_kernel.jail.accounting.meter import Meter
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail, NamespaceJail
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.jail import Jail
@@ -61,6 +61,8 @@ class Template(BubblewrapJail):
 
     program = "gate.template"
     forks_ahead = False
+    #: No limits: a template runs no user code.
+    make_meter = Meter
 
     def __init__(self, walls: Walls) -> None:
         self._granted, self._system = granted(walls), system(walls)
@@ -108,17 +110,9 @@ class Template(BubblewrapJail):
         spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
-    def _make_meter(self) -> Meter:
-        """Return a meter without limits: a template runs no user code."""
-        return Meter()
-
     def _open_box(self) -> int:
         """Return no descriptor: the work folder of a template is not used."""
         return -1
-
-    def disk(self, *, last: bool = False) -> Disk:
-        """Return an empty reading: nothing is written there."""
-        return Disk(full=False, over=False)
 
 
 def granted(walls: Walls) -> tuple[tuple[int, ...], ...]:
@@ -161,11 +155,10 @@ class TemplateJail(NamespaceJail):
         # The kernel then adds the sender's pid, as the host sees it, to each message.
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         template.hold(1)
-        self._holds = True
         try:
             self._launch()
         except BaseException:
-            self._release()
+            template.hold(-1)
             raise
 
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
@@ -202,12 +195,7 @@ class TemplateJail(NamespaceJail):
     def _clear_away(self) -> None:
         """See ``Jail``."""
         super()._clear_away()
-        self._release()
-
-    def _release(self) -> None:
-        if self._holds:
-            self._holds = False
-            self._template.hold(-1)
+        self._template.hold(-1)
 
 
 # The templates of one pool: one for each kind of walls, up to a maximum, replaced when they are dead or old.
@@ -255,7 +243,7 @@ class Templates:
         if template is None or not template.current:
             return None
         try:
-            return _fork(walls, template)
+            return TemplateJail(walls, template).wait_ready()
         except (SandboxError, OSError) as error:
             if template.alive:
                 self._note_failure(kind, error)
@@ -269,9 +257,9 @@ class Templates:
         """
         if not walls.templates:
             try:
-                template = _start(kind_of(walls))
+                template = Template(walls).wait_ready()
                 try:
-                    return _fork(walls, template)
+                    return TemplateJail(walls, template).wait_ready()
                 finally:
                     self._retire([template])
             except (SandboxError, OSError) as error:
@@ -301,7 +289,7 @@ class Templates:
                 return
             made = None
             try:
-                made = _start(kind)
+                made = Template(kind).wait_ready()
             except (SandboxError, OSError) as error:
                 self._note_failure(kind, error)
             with self._lock:
@@ -351,15 +339,3 @@ class Templates:
         for template in (*self._ready.values(), *self._retired):
             template.forget()
         self._ready = OrderedDict()
-
-
-def _start(kind: Walls) -> Template:
-    template = Template(kind)
-    template.wait_ready()
-    return template
-
-
-def _fork(walls: Walls, template: Template) -> Jail:
-    jail = TemplateJail(walls, template)
-    jail.wait_ready()
-    return jail

@@ -10,16 +10,20 @@ import select
 import selectors
 import time
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from sandbox_kernel.jail.accounting.gpu_meter import make_gpu_meter
+from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX
+from sandbox_kernel.jail.accounting.gpu_meter import GpuMeter
 from sandbox_kernel.jail.accounting.meter import TICK_S, USAGE_S, Meter
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import OnUsage
 from sandbox_kernel.util.values import dataclass
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 
 class MemoryLimit:
@@ -61,9 +65,9 @@ class LimitWatch:
         #: Checked in this order. Memory comes first: a program out of memory may exceed other limits too.
         self._checks = {Ending.MEMORY: memory.memory_exceeded, Ending.PROCESSES: jail.meter.too_many_processes}
         if cpu_seconds is not None:
-            self._checks[Ending.CPU] = partial(self._too_much_cpu, cpu_seconds)
+            self._checks[Ending.CPU] = lambda: jail.meter.cpu_seconds() - self._cpu_before > cpu_seconds
         self._checks[Ending.DISK] = self.look_at_disk
-        self._gpu = make_gpu_meter(self._members, gpu_memory_mb) if jail.walls.devices else None
+        self._gpu = GpuMeter(self._members, gpu_memory_mb) if jail.walls.devices else None
         if self._gpu is not None:
             self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
 
@@ -74,8 +78,16 @@ class LimitWatch:
         self._full_before = self.jail.disk_anew().full
 
     def look(self) -> Ending | None:
-        """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``."""
-        self.jail.check_limits()
+        """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``.
+
+        Raises ``EnforcerFailed`` when the control group was removed, and the limits with it.
+        """
+        if not self.jail.meter.intact():
+            raise EnforcerFailed(
+                self.jail.meter.mechanism,
+                "another program removed the sandbox's control group, so its limits were gone and it was ended; find "
+                f"out what removes groups named {GROUP_PREFIX}*, then run it again",
+            )
         found = None
         for limit, is_exceeded in self._checks.items():
             if is_exceeded():
@@ -100,15 +112,9 @@ class LimitWatch:
         counted = self.jail.meter.members()
         return tree(self.jail.init_pid) if counted is None else counted
 
-    def _too_much_cpu(self, most: float) -> bool:
-        return self.jail.meter.cpu_seconds() - self._cpu_before > most
-
 
 #: Descriptors from this number on cannot be given to ``select``.
 _LARGE = 1024
-
-#: Called with the descriptor that is ready.
-OnReady = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,6 @@ class Alarm:
 
     at: float
     ring: Callable[[], None]
-
-
-class HasFileno(Protocol):
-    """An object with a descriptor, as ``selectors`` accepts it: a socket, a ``Stop``, a prompt."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
 
 
 class WatchLoop:
@@ -148,8 +147,8 @@ class WatchLoop:
     def before_wait(self) -> None:
         """Add or remove descriptors. Called before every wait."""
 
-    def when_readable(self, file: int | HasFileno, call: OnReady) -> None:
-        """Call ``call`` whenever ``file`` is readable."""
+    def when_readable(self, file: int | HasFileno, call: Callable[[int], None]) -> None:
+        """Call ``call`` with the descriptor whenever ``file`` is readable."""
         self.selector.register(file, selectors.EVENT_READ, call)
 
     def end(self, ending: Ending | None) -> None:
@@ -158,29 +157,23 @@ class WatchLoop:
 
     def loop(self) -> None:
         """Run the loop. An exception of a callback is passed on, and the loop may then be called again."""
-        self._next_tick = 0.0
+        next_tick = 0.0
         while self.ending is None and not self.over():
-            wake = self._check()
-            if wake is None:
-                return
-            self.before_wait()
-            for key, _ in self._wait(wake):
-                if self.ending is None:
-                    key.data(key.fd)
-
-    def _check(self) -> float | None:
-        """Check limits and alarms; returns until when to wait, None when one of them ended it."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + TICK_S
-            self.end(self.limits.look())
-            self.at_tick()
-        wake = self._next_tick
-        for alarm in self.alarms():
-            wake = min(wake, alarm.at)
-            if now >= alarm.at and self.ending is None:
-                alarm.ring()
-        return wake if self.ending is None else None
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                self.end(self.limits.look())
+                self.at_tick()
+            wake = next_tick
+            for alarm in self.alarms():
+                wake = min(wake, alarm.at)
+                if now >= alarm.at and self.ending is None:
+                    alarm.ring()
+            if self.ending is None:
+                self.before_wait()
+                for key, _ in self._wait(wake):
+                    if self.ending is None:
+                        key.data(key.fd)
 
     def _wait(self, until: float) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for descriptors, at most until a time (``time.monotonic``); return those that are ready.

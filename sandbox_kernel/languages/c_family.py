@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -23,7 +22,7 @@ from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, To
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
-from sandbox_kernel.util.own_folder import make_own_folder
+from sandbox_kernel.util.own_folder import LockedFolder, make_own_folder
 
 # Zig from the registry package ``ziglang`` (the extra ``c``): a language, and a C and C++ compiler for any machine.
 #
@@ -118,8 +117,7 @@ def prepared(zig: Zig, command: str, target: str = "") -> str:
         make_own_folder(parent)
         if os.path.isdir(folder):
             return folder
-        with open(os.path.join(parent, "lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with LockedFolder.alone(parent):
             if not os.path.isdir(folder):
                 _prepare(zig, command, target, folder)
     except OSError as error:

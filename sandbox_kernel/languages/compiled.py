@@ -26,7 +26,6 @@ class Compilation:
     argv: Sequence[str]
     identity: str
     env: Mapping[str, str] = field(default_factory=dict)
-    style: str = "plain"
     #: False for a source that uses the time of its compilation, or the like.
     cacheable: bool = True
     #: True if the source certainly uses no other file of the request, so that these are no part of the key.
@@ -55,7 +54,7 @@ def compiled_plan(request: ExecRequest, builder: StepBuilder, work: Compilation)
         file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
         return ProgramPlan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
-    build = builder.compiler(work.argv, work.env, style=work.style, keeps=keeps)
+    build = builder.compiler(work.argv, work.env, keeps=keeps)
     return ProgramPlan(steps=(build, run), files=sources, cache_key=key)
 
 
@@ -79,6 +78,5 @@ def cache_key(request: ExecRequest, builder: StepBuilder, work: Compilation) -> 
         "env": dict(sorted(work.env.items())),
         "path": builder.path,
         "identity": work.identity,
-        "style": work.style,
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

@@ -1,14 +1,8 @@
 """Passes variables into and out of any language as files in the work folder (``-i`` and ``-o``).
 
-Python, JavaScript, TypeScript and commands get real variables (``notebook/options/variables.py``). All other languages
-read and write plain files:
-
-- ``inputs/NAME`` contains the variable: text as it is, everything else as JSON (``5``, ``[1, 2]``, ``true``).
-- ``outputs/NAME`` exists and is empty. What the program writes there becomes the variable's new value: parsed as JSON
-  if it is JSON, else as text without its last newline.
-
-So a C cell with ``-i n -o square`` uses ``fscanf(fopen("inputs/n", "r"), "%d", &n)`` and
-``fprintf(fopen("outputs/square", "w"), "%d", n * n)``. This module only converts text; output is only read as data.
+Python, JavaScript, TypeScript and commands get real variables (``notebook/options/variables.py``). For others
+``inputs/NAME`` has the variable, text as it is and everything else as JSON. What the program writes into the empty file
+``outputs/NAME`` becomes the variable's new value: as JSON if it is JSON, else as text without its last newline.
 """
 
 from __future__ import annotations

@@ -35,30 +35,19 @@ def find_program(names: tuple[str, ...], version_argv: tuple[str, ...], package:
 
 @dataclass(frozen=True, kw_only=True)
 class Scripted(Recipe):
-    """An interpreter that is found on the host and runs the cell as a file.
-
-    Args:
-        language: The language.
-        script: The name of the file.
-        names: The names of the interpreter, the best first.
-        package: Debian's package of it.
-        version_argv: The arguments that make it print its version.
-        arguments: Its arguments before those of the request. ``{path}`` is the file, and ``{work}`` and ``{guest}`` are
-            places of the jail.
-        opening: What a cell without ``opened_by`` gets before its first line.
-        also_shown: A folder that it needs besides its own.
-        minimum_memory_mb: See ``Recipe``.
-
-    """
+    """An interpreter that is found on the host and runs the cell as a file. ``package`` is Debian's package of it."""
 
     language: Language
     script: str
     names: tuple[str, ...]
     package: str
     version_argv: tuple[str, ...] = ("--version",)
+    #: Before those of the request. ``{path}`` is the file, ``{work}`` and ``{guest}`` are places of the jail.
     arguments: tuple[str, ...] = ("{path}",)
+    #: What a cell without ``opened_by`` gets before its first line.
     opened_by: bytes = b""
     opening: bytes = b""
+    #: A folder that it needs besides its own.
     also_shown: str = ""
     minimum_memory_mb: int = 16
 
@@ -186,8 +175,6 @@ class CommandLanguage(Recipe):
         program = shell()
         if not os.path.exists(program):
             raise BackendUnavailable("no shell was found", "install bash")
-        if config.pipefail and not program.endswith("/bash"):
-            raise BackendUnavailable(f"{program} has no pipefail", "install bash")
         answer = answer_of([program, "--version"], {})
         said = answer.stdout.splitlines() if answer.returncode == 0 else []
         return program, said[0] if said else os.path.basename(os.path.realpath(program))
@@ -195,8 +182,7 @@ class CommandLanguage(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. The script is a file, because an argument may not be longer than 128 KiB."""
         file = JobFile(root=builder.places.cell, name=SHELL_SCRIPT, data=request.source)
-        options = ["-o", "pipefail"] if builder.config.pipefail else []
-        step = builder.program(request, [shell(), *options, f"{builder.places.cell}/{SHELL_SCRIPT}", *request.args])
+        step = builder.program(request, [shell(), f"{builder.places.cell}/{SHELL_SCRIPT}", *request.args])
         return ProgramPlan(steps=(step,), files=(file,))
 
 

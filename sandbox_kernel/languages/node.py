@@ -68,19 +68,19 @@ def node_runtime(config: Toolchains) -> tuple[Grant, ...]:
     return runtime_grants([find_node(config.node_path)[0]])
 
 
-def node_command(config: Toolchains, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
+def node_command(config: Toolchains, memory_mb: int, places: Places, language: Language) -> tuple[str, ...]:
     """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program.
 
     The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
     has not collected.
     """
     heap_mb = max(16, memory_mb - OVERHEAD_MB)
-    flags = ["--experimental-transform-types"] if kind == "typescript" else []
+    flags = ["--experimental-transform-types"] if language is Language.TYPESCRIPT else []
     executable, _ = find_node(config.node_path)
-    return (executable, f"--max-old-space-size={heap_mb}", *flags, f"{places.guest}/node/node_once.js", kind)
+    return (executable, f"--max-old-space-size={heap_mb}", *flags, f"{places.guest}/node/node_once.js", str(language))
 
 
-def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str], kind: str) -> Step:
+def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str]) -> Step:
     """Give a cell to the waiting Node.js, or start another one if the environment has variables that are read at start.
 
     The proxy is such a variable, except for versions that can set it later.
@@ -88,8 +88,8 @@ def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str], k
     at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
     at_start = at_start or any(_READ_AT_START.match(name) for name in (*builder.policy_env, *request.env))
     if not (at_start or builder.calls_host):
-        return builder.waiting(request, argv)
-    command = node_command(builder.config, request.memory_mb, builder.places, kind)
+        return builder.program(request, argv, kind="warm")
+    command = node_command(builder.config, request.memory_mb, builder.places, request.language)
     step = builder.program(request, [*command, "-", *argv])
     return replace(step, env={**step.env, LINE_VARIABLE: ""}) if builder.calls_host else step
 
@@ -124,13 +124,13 @@ class JavaScriptLanguage(Recipe):
 
     def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """See ``Recipe``."""
-        return node_command(config, memory_mb, places, "javascript")
+        return node_command(config, memory_mb, places, self.language)
 
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. The source is a file, so that errors show its name and line."""
         file = JobFile(root=builder.places.cell, name=SCRIPT, data=request.source)
         argv = [f"{builder.places.cell}/{SCRIPT}", *request.args]
-        return ProgramPlan(steps=(node_step(request, builder, argv, "javascript"),), files=(file,))
+        return ProgramPlan(steps=(node_step(request, builder, argv),), files=(file,))
 
 
 # TypeScript: the waiting Node.js removes the types and transforms enums, namespaces and parameter properties.
@@ -174,12 +174,11 @@ def has_decorators(source: str) -> bool:
     return _DECORATOR.search(_NOT_CODE.sub(" ", source)) is not None
 
 
-class TypeScript(Recipe):
+class TypeScript(JavaScriptLanguage):
     """Node.js in transform mode, after Deno if that is needed."""
 
     language = Language.TYPESCRIPT
     minimum_memory_mb = 96
-    reserved_mb = RESERVED_MB
 
     def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``. If type checking is configured but Deno is missing, the language is unavailable."""
@@ -194,10 +193,6 @@ class TypeScript(Recipe):
         """See ``Recipe``."""
         deno = find_deno()
         return (*node_runtime(config), *(runtime_grants([deno[0]]) if deno is not None else ()))
-
-    def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
-        """See ``Recipe``."""
-        return node_command(config, memory_mb, places, "typescript")
 
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. Checks types if configured, transpiles if needed, runs. Errors name the line of the cell."""
@@ -217,7 +212,7 @@ class TypeScript(Recipe):
                 steps.append(builder.compiler([deno[0], "transpile", *_QUIET, *output], env))
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=TS_SCRIPT, data=request.source))
-        steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args], "typescript"))
+        steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args]))
         return ProgramPlan(steps=tuple(steps), files=files, notes=told)
 
 

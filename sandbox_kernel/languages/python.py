@@ -36,7 +36,7 @@ class PythonLanguage(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         path = f"{builder.places.cell}/{SCRIPT}"
-        step = builder.python(request, [path, *request.args], request.source)
+        step = builder.program(request, [path, *request.args], kind="python", source=request.source)
         if any(name.startswith("PYTHON") for name in step.env):
             # An interpreter reads these when it starts, and the waiting one has started already.
             interpreter = find_python(builder.config.python_path).executable
@@ -50,14 +50,13 @@ def _sql_program() -> bytes:
         return file.read()
 
 
-class Sql(Recipe):
+class Sql(PythonLanguage):
     """SQLite. ``guest/scripts/sql_run.py`` says what a cell can use besides SQL.
 
     The database is a file in the work folder (``--arg``) or in memory.
     """
 
     language = Language.SQL
-    minimum_memory_mb = 32
 
     def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
@@ -67,15 +66,12 @@ class Sql(Recipe):
             raise BackendUnavailable(f"{python} has no sqlite3", "use a Python that has it")
         return f"{python} (module sqlite3)", answer.stdout.strip()
 
-    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
-        """See ``Recipe``. The backend shows every program what Python needs."""
-        return ()
-
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         argv = [f"{builder.places.guest}/scripts/sql_run.py", f"{builder.places.cell}/{SQL_SCRIPT}", *request.args]
         file = JobFile(root=builder.places.cell, name=SQL_SCRIPT, data=request.source)
-        return ProgramPlan(steps=(builder.python(request, argv, _sql_program()),), files=(file,))
+        step = builder.program(request, argv, kind="python", source=_sql_program())
+        return ProgramPlan(steps=(step,), files=(file,))
 
 
 RECIPES = (PythonLanguage(), Sql())

@@ -47,7 +47,6 @@ class Toolchains:
         node_path: Node.js; ``node`` means the one of the registry package.
         cc_path: The C compiler; ``zig`` means Zig's.
         cxx_path: The C++ compiler; ``zig`` means Zig's.
-        pipefail: Whether a pipe in a command fails when any program in it fails.
         check_types: Whether TypeScript is type-checked before it runs.
 
     """
@@ -57,7 +56,6 @@ class Toolchains:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
-    pipefail: bool = False
     check_types: bool = False
 
     def __post_init__(self) -> None:
@@ -102,7 +100,7 @@ _COMPILE = b"import os, sys; from sandbox_guest.scripts import run_compiler; os.
 class StepBuilder:
     """Makes steps with their environment and limits, for recipes.
 
-    The environment has layers, the later ones win: the sandbox's, the toolchain's, the policy's, the request's.
+    The environment has layers, the later ones win: the sandbox's, the policy's, the request's.
     """
 
     config: Toolchains
@@ -121,50 +119,48 @@ class StepBuilder:
     #: Where programs keep settings and caches; None for the work folder.
     home: str | None = None
 
-    def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the whole environment of a step."""
+    def environment(self, request: ExecRequest) -> dict[str, str]:
+        """Return the whole environment of a program."""
         own = self._own_variables(self.home or self.places.work)
-        return {**own, **self.network_env, **(toolchain or {}), **self.policy_env, **request.env}
+        return {**own, **self.network_env, **self.policy_env, **request.env}
 
     def _own_variables(self, home: str) -> dict[str, str]:
         return {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self.places.environment}
 
-    def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
-        """Return the step that gives the request to the program that waits in the jail (``Recipe.warm``)."""
-        env = self.environment(request)
-        return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
+    def program(
+        self, request: ExecRequest, argv: Sequence[str], *, kind: str = "exec", source: bytes | None = None
+    ) -> Step:
+        """Return the step that runs the user's program, under the whole policy.
 
-    def python(self, request: ExecRequest, argv: Sequence[str], source: bytes) -> Step:
-        """Return the step that runs a source in the interpreter that waits in the jail, under the whole policy."""
-        env = self.environment(request)
+        ``kind``: ``exec``, ``python`` for a source in the interpreter that waits in the jail, or ``warm`` for the
+        program that waits there (``Recipe.warm``).
+        """
         return Step(
-            kind="python", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn,
+            kind=kind,
+            argv=argv,
+            cwd=self.places.work,
+            env=self.environment(request),
+            rlimits=self.rlimits,
+            seccomp=None if kind == "warm" else self.no_spawn,
             source=source,
-        )  # fmt: skip
-
-    def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
-        """Return the step that runs the user's program, under the whole policy."""
-        env = self.environment(request, toolchain)
-        return Step(kind="exec", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn)
+        )
 
     def compiler(
         self,
         argv: Sequence[str],
         toolchain: Mapping[str, str] | None = None,
         *,
-        style: str = "plain",
         keeps: Sequence[str] = (),
     ) -> Step:
         """Return a step that compiles. It may start processes, gets no input, and prints to stderr.
 
         The request's environment is only for the program, so that ``env!`` and macros cannot read it at compile time.
-        ``style`` says how ``guest/scripts/run_compiler.py`` shows what the compiler prints; ``keeps`` are files that
-        the host receives when the step succeeded.
+        ``keeps`` are files that the host receives when the step succeeded.
         """
         messages = f"{self.places.cell}/{MESSAGES}"
         return Step(
             kind="python",
-            argv=[f"{self.places.guest}/scripts/run_compiler.py", style, messages, *argv],
+            argv=[f"{self.places.guest}/scripts/run_compiler.py", messages, *argv],
             source=_COMPILE,
             cwd=self.places.cell,
             env={**self._own_variables(self.places.tmp), **(toolchain or {})},

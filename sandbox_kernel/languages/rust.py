@@ -64,20 +64,17 @@ def find_rustc(path: str) -> Rustc:
     return Rustc(executable, sysroot, answer.stdout.strip())
 
 
-def wrap(source: str) -> tuple[str, int]:
-    """Return a complete program, and how many columns were added before the cell on the first line.
-
-    Text is added only on the first line and after the last one, so that every line keeps its number.
-    """
+def wrap(source: str) -> str:
+    """Return a complete program; text is added only on the first line and after the last one: lines keep numbers."""
     code = _NOT_CODE.sub(" ", source)
     if _MAIN.search(code):
-        return source, 0
+        return source
     if _HANDS_ON_ERRORS.search(code):
         end = "" if code.rstrip().endswith((";", "}")) else "; "
         head, tail = "fn main() -> Result<(), Box<dyn std::error::Error>> { ", f"\n{end}Ok(()) }}\n"
     else:
         head, tail = "fn main() { ", "\n}\n"
-    return head + source + tail, len(head)
+    return head + source + tail
 
 
 class Rust(Recipe):
@@ -100,9 +97,9 @@ class Rust(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. Overflow is checked as in a debug build; the optimisation level is low."""
         found = find_rustc(builder.config.rustc_path)
-        source, columns = wrap(request.source.decode())
+        source = wrap(request.source.decode())
         argv = [
-            found.executable, "--edition", found.edition, "--crate-name", "cell", "--error-format", "json",
+            found.executable, "--edition", found.edition, "--crate-name", "cell",
             "-C", "opt-level=1", "-C", "debug-assertions=on", "-C", "strip=debuginfo",
             "-o", f"{builder.places.cell}/{PROGRAM}", SCRIPT,
         ]  # fmt: skip
@@ -111,7 +108,6 @@ class Rust(Recipe):
             source=source.encode(),
             argv=argv,
             identity=compiler_identity(found.executable, found.version),
-            style=f"rustc:{columns}",
             alone=not _OTHER_FILES.search(source),
             parts=".rs",
         )

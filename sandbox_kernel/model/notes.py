@@ -256,12 +256,11 @@ state_on_gpu = Worded(
 )
 
 
-def lost_on_gpu(cells: Sequence[tuple[int, str]], on_card: Sequence[str]) -> Note:
-    """A rollback to before the first cell that used a GPU: these cells, newest first, and these tensors are gone."""
+def lost_on_gpu(cells: Sequence[tuple[int, str]]) -> Note:
+    """A rollback to before the first cell that used a GPU: these cells, newest first, are gone."""
     shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
     more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
-    tensors = f"; on the GPU: {', '.join(on_card)}" if on_card else ""
-    return Note(f"lost with the GPU's state: {', '.join(shown)}{more}{tensors}", NoteKind.LOST_ON_GPU)
+    return Note(f"lost with the GPU's state: {', '.join(shown)}{more}", NoteKind.LOST_ON_GPU)
 
 
 def copy_loaded(where: str, cells: int, lost: Mapping[str, str]) -> Note:
@@ -426,11 +425,7 @@ next_cell_refused = Worded(
     NoteKind.NEXT_CELL,
     "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
 )
-displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many to be shown")
-displays_late = Worded(
-    NoteKind.DROPPED_OUTPUT,
-    "{} outputs were not shown: the time was over before they had been checked",
-)
+displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
 
 
 def output_cut(streams: Sequence[str]) -> Note:

@@ -22,8 +22,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.model import Language, Note, notes
@@ -34,30 +33,26 @@ _LAST, _EARLIER = "last", "earlier"
 _HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptState:
-    """One saved session: its file, its language and name, when it was saved (seconds since the epoch)."""
+class KeptState(NamedTuple):
+    """One saved session: its file and name, when it was saved (seconds since the epoch)."""
 
     path: str
-    language: Language
     name: str
     time: float
 
 
-def default_folder() -> str:
-    """Return the folder of all kept states: below ``SANDBOX_KERNEL_CACHE``, or below the user's cache folder."""
-    chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
-    root = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(cache_root(), "sandbox-kernel")
-    return os.path.join(root, "autosave")
-
-
 class KeptStates:
-    """The states of one notebook, for one kernel. ``folder`` is where the states of all notebooks lie."""
+    """The states of one notebook, for one kernel.
+
+    ``folder`` is where the states of all notebooks lie: below ``SANDBOX_KERNEL_CACHE``, or the user's cache folder.
+    """
 
     def __init__(self, notebook: str, folder: str | None = None) -> None:
         self.notebook = notebook
+        chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
+        root = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(cache_root(), "sandbox-kernel")
         name = hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32]
-        self._own = os.path.join(folder or default_folder(), name)
+        self._own = os.path.join(folder or os.path.join(root, "autosave"), name)
         self._lock = threading.Lock()
         self._has_saved = False
         self._claim: LockedFolder | None = None
@@ -118,8 +113,7 @@ class KeptStates:
             for entry in sorted(os.scandir(os.path.join(self._own, which)), key=lambda entry: entry.name):
                 language, _, name = entry.name.partition("-")
                 if language in set(Language) and not _HALF.search(entry.name) and entry.is_file():
-                    saved = entry.stat().st_mtime
-                    found.append(KeptState(path=entry.path, language=Language(language), name=name, time=saved))
+                    found.append(KeptState(entry.path, name, entry.stat().st_mtime))
         return tuple(found)
 
     def forget(self) -> None:
@@ -155,7 +149,7 @@ class Autosaver:
         self._saved: dict[Key, object] = {}
         self._stop = threading.Event()
         self._saving = threading.Lock()
-        self._troubles: list[Note] = []
+        self._troubles: dict[Note, None] = {}
         self._offered = False
 
     def switch_on(self, every_s: float = DEFAULT_EVERY_S) -> str:
@@ -165,8 +159,8 @@ class Autosaver:
         kept = self._known()
         kept.check()
         self.switch_off()
-        self.every_s, self._stop = every_s, threading.Event()
-        stop = self._stop
+        stop = threading.Event()
+        self.every_s, self._stop = every_s, stop
 
         def watch() -> None:
             while not stop.wait(every_s):
@@ -210,9 +204,7 @@ class Autosaver:
                         raise SessionError(f"the states are larger than the {MOST_BYTES >> 20} MB that autosave keeps")
                     self._saved[key] = state
                 except (SandboxError, OSError) as error:
-                    note = notes.not_autosaved(error)
-                    if note not in self._troubles:
-                        self._troubles.append(note)
+                    self._troubles[notes.not_autosaved(error)] = None
 
     def left_behind(self) -> tuple[KeptState, ...]:
         """Return what an earlier kernel of this notebook left."""
@@ -220,12 +212,10 @@ class Autosaver:
 
     def news(self) -> tuple[Note, ...]:
         """Return what the next reply has to say: once what an earlier kernel left, and what could not be saved."""
-        told, self._troubles = self._troubles, []
-        if not self._offered:
-            self._offered = True
-            if left := self.left_behind():
-                told = [notes.state_offered(when(left)), *told]
-        return tuple(told)
+        told, self._troubles = tuple(self._troubles), {}
+        left = () if self._offered else self.left_behind()
+        self._offered = True
+        return (notes.state_offered(when(left)), *told) if left else told
 
     def _known(self) -> KeptStates:
         if self.kept is None:

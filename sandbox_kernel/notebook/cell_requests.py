@@ -1,8 +1,4 @@
-"""The kernel's answers to requests about cells: runs them, completes, explains, debugs, and serves the side panel.
-
-``options`` parses a cell, ``execution`` and ``sandboxes`` run it in a sandbox, ``render`` makes its messages and
-``page/kernel_door.py`` sends them.
-"""
+"""The kernel's answers to requests about cells: runs them, completes, explains, debugs, and serves the side panel."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from sandbox_kernel.notebook.editor import (
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.options.option_table import usage
-from sandbox_kernel.notebook.page.kept_output import KeptOutput
+from sandbox_kernel.notebook.page.kept_output import TARGET, KeptOutput
 from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
 from sandbox_kernel.notebook.render import ShowOutput, expressions, payload, told_apart
 from sandbox_kernel.session.cell.front_end import unanswered
@@ -62,7 +58,7 @@ class CellRequests:
         self.history = History()
         self.state = NotebookState(sandboxes=kernel.sandboxes, defaults=kernel.first_defaults)
         self.state.comms.register(kernel.comm_manager)
-        self._kept.register(kernel.comm_manager)
+        kernel.comm_manager.register_target(TARGET, self._kept.asked)
 
     async def execute(self, request: Request) -> Content:
         """Run a cell and return the content of the reply; one at a time on each (sub)shell."""
@@ -99,11 +95,10 @@ class CellRequests:
             channel = StdinChannel(self._kernel.channels, request.message, request.idents)
             prompts = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             question = prompts.question if allow_stdin and not silent else None
-            where = str(cell_id or "")
-            execution = CellExecution(
-                self.state, wire, prompts.ask, cancel, name, where, expressed, silent=silent, question=question
-            )
-            done = await execution.run(code)
+            done = await CellExecution(
+                self.state, wire, prompts.ask, cancel, name, str(cell_id or ""), expressed,
+                silent=silent, question=question,
+            ).run(code)  # fmt: skip
         self._kept.end(request.message)
         if done.bug is not None:
             self._kernel.log.error("a cell could not be run", exc_info=done.bug)
@@ -175,14 +170,13 @@ class CellRequests:
     async def complete(self, code: str, cursor_pos: int) -> dict[str, object]:
         """Complete magics and options from the table, everything else by asking the cell's session if it is open."""
         found = complete_magic(code, cursor_pos, self.state.known())
-        if found is not None and "magic" not in found.kinds:
-            return _completion_reply(found)
-        known = await self._ask_session("complete", code, cursor_pos)
-        if found is not None:
-            return _completion_reply(with_magics(found, known or {}))
-        if known is not None and "matches" in known:
-            return {"status": "ok", "metadata": {}, **known}
-        return _completion_reply(Completion((), cursor_pos, cursor_pos))
+        if found is None or found.is_magic:
+            known = await self._ask_session("complete", code, cursor_pos)
+            if found is None and known is not None and "matches" in known:
+                return {"status": "ok", "metadata": {}, **known}
+            found = with_magics(found, known or {}) if found else Completion((), cursor_pos, cursor_pos)
+        place = {"cursor_start": found.start, "cursor_end": found.end}
+        return {"status": "ok", "matches": list(found.matches), **place, "metadata": {}}
 
     async def inspect(self, code: str, cursor_pos: int, detail_level: int = 0) -> dict[str, object]:
         """Explain magics and options from the table, everything else by asking the session."""
@@ -195,13 +189,9 @@ class CellRequests:
             data = told_apart(clean.data)
         return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
 
-    async def is_complete(self, code: str) -> dict[str, str]:
+    def is_complete(self, code: str) -> dict[str, str]:
         """Tell a console whether to run the code or to wait for more lines."""
         return completeness(code, self.state.defaults)
-
-    async def find_history(self, asked: Content) -> dict[str, object]:
-        """Return cells that were run in this kernel."""
-        return {"status": "ok", "history": self.history.find(asked)}
 
     async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> Mapping[str, object] | None:
         """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
@@ -215,17 +205,3 @@ class CellRequests:
         except SandboxError as error:
             self._kernel.log.info("the session could not %s: %s", what, error)
             return None
-
-
-def _completion_reply(found: Completion) -> dict[str, object]:
-    kinds = [
-        {"start": found.start, "end": found.end, "text": text, "type": kind}
-        for text, kind in zip(found.matches, found.kinds, strict=True)
-    ]
-    return {
-        "status": "ok",
-        "matches": list(found.matches),
-        "cursor_start": found.start,
-        "cursor_end": found.end,
-        "metadata": {"_jupyter_types_experimental": kinds} if kinds else {},
-    }

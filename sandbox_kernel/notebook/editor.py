@@ -1,7 +1,4 @@
-"""Completion and inspection of magic lines, is-complete and history. Pure.
-
-For everything that is not on a magic line the kernel asks the session, which knows the program's names.
-"""
+"""Completion and inspection of magic lines, is-complete and history. For every other line the session is asked."""
 
 from __future__ import annotations
 
@@ -13,18 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions
-from sandbox_kernel.notebook.options.option_table import (
-    BY_NAME,
-    COMMAND_NAMES,
-    COMMANDS,
-    COMMANDS_BY_NAME,
-    OPTIONS,
-    Takes,
-    usage,
-)
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS_BY_NAME, OPTIONS, Takes, usage
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
@@ -35,12 +24,16 @@ Known = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Completion:
-    """Candidates for the text between ``start`` and ``end``, and the kind of each: command, option, language …."""
+    """Candidates for the text between ``start`` and ``end``."""
 
     matches: tuple[str, ...]
     start: int
     end: int
-    kinds: tuple[str, ...] = ()
+
+    @property
+    def is_magic(self) -> bool:
+        """Whether they are names of magics, of which a session knows more."""
+        return self.matches[:1] in (("%sandbox",), ("%%sandbox",))
 
 
 def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
@@ -50,19 +43,17 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
     line = code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
     if re.fullmatch(r"%%?\w*", line):
         names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
-        return _typed([(name, "magic") for name in names], line, position) if names else None
-    found = re.match(r"(%%?sandbox)\s+(.*)\Z", line, re.DOTALL)
+        return _typed(names, line, position) if names else None
+    found = re.match(r"(%%?sandbox)\s+(?:(.*)\s)?(\S*)\Z", line, re.DOTALL)
     if found is None:
         return None
-    magic, rest = found[1], found[2]
-    typed = re.search(r"\S*\Z", rest)[0]  # type: ignore[index] # it matches every text
-    before = rest[: len(rest) - len(typed)].split()
+    magic, before, typed = found[1], (found[2] or "").split(), found[3]
     name, equals, value = typed.partition("=")
-    if equals and name in BY_NAME:
-        return _values(name, value, position, known or {})
-    if before and before[-1] in BY_NAME and not BY_NAME[before[-1]].is_flag:
-        return _values(before[-1], typed, position, known or {})
-    if magic == "%sandbox" and before and before[0] in COMMAND_NAMES:
+    option = BY_NAME.get(name if equals else before[-1] if before else "")
+    if option is not None and not option.is_flag:
+        samples = PRESETS if option.name == "--policy" else (known or {}).get(option.name, option.samples)
+        return _typed(samples, value if equals else typed, position)
+    if magic == "%sandbox" and before and before[0] in COMMANDS_BY_NAME:
         return _arguments(before, typed, position)
     return _words(magic, before, typed, position)
 
@@ -84,31 +75,30 @@ def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
     matches = known.get("matches")
     theirs = matches if known.get("cursor_start") == ours.start and isinstance(matches, list) else []
     more = [name for name in theirs if isinstance(name, str) and name.startswith("%") and name not in ours.matches]
-    return replace(ours, matches=(*ours.matches, *more), kinds=(*ours.kinds, *["magic"] * len(more)))
+    return replace(ours, matches=(*ours.matches, *more))
 
 
 def _words(magic: str, before: list[str], typed: str, position: int) -> Completion:
-    candidates: list[tuple[str, str]] = []
+    candidates: list[str] = []
     if not typed.startswith("-"):
         if magic == "%sandbox" and not before:
-            candidates += [(command.name, "command") for command in COMMANDS]
+            candidates += COMMANDS_BY_NAME
         if not _has_language(before):
             # Aliases of a language are offered only if no full name begins with the typed text.
             own = any(language.startswith(typed) for language in Language)
-            candidates += [(str(name), "language") for name in (Language if own else Language.names())]
-    used = set(before)
-    candidates += [(option.name, "option") for option in OPTIONS if option.repeats or option.name not in used]
+            candidates += map(str, Language if own else Language.names())
+    candidates += [option.name for option in OPTIONS if option.repeats or option.name not in before]
     return _typed(candidates, typed, position)
 
 
 def _arguments(before: list[str], typed: str, position: int) -> Completion:
     """Complete the arguments of a line command: a language or ``--session``, if it takes a session."""
-    candidates: list[tuple[str, str]] = []
+    candidates: list[str] = []
     takes = COMMANDS_BY_NAME[before[0]].takes
     if takes.a_session and (takes is not Takes.NAME or len(before) > 1):
         if not _has_language(before):
-            candidates += [(language, "language") for language in Language if language in SESSION_LANGUAGES]
-        candidates += [] if "--session" in before else [("--session", "option")]
+            candidates += [str(language) for language in Language if language in SESSION_LANGUAGES]
+        candidates += [] if "--session" in before else ["--session"]
     return _typed(candidates, typed, position)
 
 
@@ -116,30 +106,11 @@ def _has_language(before: list[str]) -> bool:
     return any(word in Language.names() for word in before)
 
 
-def _typed(candidates: list[tuple[str, str]], typed: str, position: int) -> Completion:
-    found = [(name, kind) for name, kind in candidates if name.startswith(typed)]
-    return Completion(
-        tuple(name for name, _ in found), position - len(typed), position, tuple(kind for _, kind in found)
-    )
+def _typed(candidates: Sequence[str], typed: str, position: int) -> Completion:
+    return Completion(tuple(name for name in candidates if name.startswith(typed)), position - len(typed), position)
 
 
-def _values(option: str, typed: str, position: int, known: Known) -> Completion:
-    samples = PRESETS if option == "--policy" else known.get(option, BY_NAME[option].samples)
-    return _typed([(name, "value") for name in samples], typed, position)
-
-
-_WORD = re.compile(r"[\w%.+-]")
-
-
-def word_at(text: str, position: int) -> str:
-    """Return the word around a position: letters, digits and the characters of magics and options."""
-    position = max(0, min(position, len(text)))
-    start = end = position
-    while start > 0 and _WORD.match(text[start - 1]):
-        start -= 1
-    while end < len(text) and _WORD.match(text[end]):
-        end += 1
-    return text[start:end]
+_WORD = re.compile(r"[\w%.+-]+")
 
 
 def explain_magic(code: str, position: int) -> str | None:
@@ -148,19 +119,14 @@ def explain_magic(code: str, position: int) -> str | None:
     start = code.rfind("\n", 0, position) + 1
     if not code.startswith(("%sandbox", "%%sandbox"), start):
         return None
-    word = word_at(code, position)
+    words = (found[0] for found in _WORD.finditer(code, start) if found.start() <= position <= found.end())
+    word = next(words, "")
     if option := BY_NAME.get(word):
         many = "; may be repeated" if option.repeats else ""
         return f"{option.name} {option.value}\n\n{option.help}{many}\nAccepted: {option.form}"
-    for command in COMMANDS:
-        if word == command.name:
-            return f"%sandbox {command.name} {command.arguments}".rstrip() + f"\n\n{command.help}"
-    if word in ("%sandbox", "%%sandbox", ""):
-        return usage()
-    try:
-        return f"{Language.parse(word)}: the language of the cell"
-    except InvalidRequest:
-        return usage()
+    if command := COMMANDS_BY_NAME.get(word):
+        return f"%sandbox {command.name} {command.arguments}".rstrip() + f"\n\n{command.help}"
+    return f"{Language.parse(word)}: the language of the cell" if word in Language.names() else usage()
 
 
 def is_question(code: object) -> bool:

@@ -1,8 +1,4 @@
-"""One cell from its text to its last message, the same behind both doors.
-
-The kernel and the magic differ in how a message is sent, where variables live and how a user is asked; everything
-between is here.
-"""
+"""One cell from its text to its last message, the same for the kernel and the magic."""
 
 from __future__ import annotations
 
@@ -25,12 +21,7 @@ from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, fi
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
-from sandbox_kernel.notebook.permission_prompts import (
-    RightAnswers,
-    bundle,
-    offers_of,
-    take_files_back,
-)
+from sandbox_kernel.notebook.permission_prompts import RightAnswers, bundle, offers_of, take_files_back
 from sandbox_kernel.notebook.render import (
     INTERNAL_ERROR,
     ClearOutput,
@@ -237,11 +228,8 @@ class CellExecution:
         failure = self._send(*render_result(result, quiet=plan.options.quiet))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
         # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
-        if (
-            offers
-            and (self._door.watched() or self._question is not None)
-            and self._state.rights.setting is not LineSetting.LOCKED
-        ):
+        may_give = offers and self._state.rights.setting is not LineSetting.LOCKED
+        if may_give and (self._door.watched() or self._question is not None):
             self._send(ShowOutput(bundle(offers)))
         return failure
 
@@ -294,13 +282,12 @@ class CellExecution:
         self._state.files = result.changes
         told = self._reply.told if self._reply is not None and result.ok else ()
         stumble = Stumble(
-            beside=os.path.exists,
-            folder=os.getcwd(),
-            running=plan.options.keeps_state,
-            hidden=is_hidden,
+            beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state, hidden=is_hidden,
             own=plan.own_limits,
-        )
-        more = (*hints(result, stumble), *told, *_few(self._notes), *self._news())
+        )  # fmt: skip
+        found = list(dict.fromkeys(self._notes))  # how many there are, the program decides
+        few = [*found[:MAX_NOTES], *([notes.more_notes(len(found) - MAX_NOTES)] if len(found) > MAX_NOTES else [])]
+        more = (*hints(result, stumble), *told, *few, *self._news())
         result = spelled(result, stumble)
         return replace(result, notes=(*result.notes, *more))
 
@@ -320,26 +307,27 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
-        if self._state.comms.take(display) or self._state.libraries.take(display.data):
+        comms, libraries = self._state.comms, self._state.libraries
+        if comms.take(display) or libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render_display(self._state.comms.with_state(display))
+        message, removed = render_display(comms.with_state(display))
         self._notes += removed
-        self._send(*self._state.libraries.before(display.data, self._cell))
-        if isinstance(message, ClearOutput) and self._told:
-            # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
-            self._notes.append(notes.clear_ignored())
-            return
+        self._send(*libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput):
-            self._state.libraries.cleared(self._cell)
+            if self._told:
+                # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
+                self._notes.append(notes.clear_ignored())
+                return
+            libraries.cleared(self._cell)
         self._send(message)
 
     def _messages(self, display: SessionDisplay) -> list[Message]:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
-        if self._state.comms.take(display) or self._state.libraries.take(display.data):
+        comms, libraries = self._state.comms, self._state.libraries
+        if comms.take(display) or libraries.take(display.data):
             return []
-        shown = render_display(self._state.comms.with_state(display))[0]
-        libraries = self._state.libraries
+        shown = render_display(comms.with_state(display))[0]
         return [*libraries.before(display.data, self._cell), shown, *libraries.after(self._cell)]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
@@ -377,13 +365,6 @@ def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return asyncio.get_running_loop().run_in_executor(None, work)
 
 
-def _few(told: list[Note]) -> list[Note]:
-    """Each note once, and no more than somebody reads: how many there are, the program decides."""
-    found = list(dict.fromkeys(told))
-    more = len(found) - MAX_NOTES
-    return found if more <= 0 else [*found[:MAX_NOTES], notes.more_notes(more)]
-
-
 class _PanelTimer:
     """Shows the panel of a cell once it has been running for a while, and keeps it current; all on the cell's loop."""
 
@@ -392,36 +373,36 @@ class _PanelTimer:
         self._timeout_s = timeout_s
         self._cancel = cancel
         self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
         self._panel: RunPanelHandle | None = None
         #: Bytes in use, and the limit.
         self._memory: tuple[int, int] | None = None
-        self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
+        self.begin()
+
+    def begin(self) -> None:
+        """The time of the cell begins now."""
+        self._began = self._loop.time()
+        self._timer = self._loop.call_later(PANEL_AFTER_S, self._draw)
 
     def hold(self, *, over: bool) -> None:
         """The cell does not run yet; its time begins when that is ``over``."""
         self._timer.cancel()
         if over:
-            self._began = self._loop.time()
-            self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
-
-    def _show(self) -> None:
-        self._panel = self._door.live(self._timeout_s, self._stop)
-        if self._panel is not None:
-            self._draw()
+            self.begin()
 
     def _draw(self) -> None:
-        assert self._panel is not None
-        self._panel.update(self._loop.time() - self._began, self._memory)
-        self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
-
-    def use(self, used_bytes: int, limit_bytes: int) -> None:
-        """A reading of the meter; comes on the thread that runs the cell, and is drawn when the time comes."""
-        self._memory = used_bytes, limit_bytes
+        if self._panel is None:
+            self._panel = self._door.live(self._timeout_s, self._stop)
+        if self._panel is not None:
+            self._panel.update(self._loop.time() - self._began, self._memory)
+            self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
 
     def _stop(self) -> None:
         """Called by the button, on whatever thread its click arrives."""
         self._loop.call_soon_threadsafe(self._cancel.set)
+
+    def use(self, used_bytes: int, limit_bytes: int) -> None:
+        """A reading of the meter; comes on the thread that runs the cell, and is drawn when the time comes."""
+        self._memory = used_bytes, limit_bytes
 
     def close(self) -> None:
         """The cell has ended."""

@@ -1,8 +1,7 @@
 """The Sandbox kernel: a Jupyter kernel that never runs user code in its own process.
 
-``protocol/`` reads requests and sends replies; this class has the answers. What concerns cells is in
-``cell_requests.py``. The first sandbox begins in a thread as soon as a kernel is made, before the protocol is imported;
-``cell_requests.py``, and with it most modules of a cell, is imported while that sandbox starts.
+The first sandbox begins in a thread as soon as a kernel is made, before the protocol is imported; ``cell_requests.py``,
+and with it most modules of a cell, is imported while that sandbox starts.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
@@ -122,16 +121,17 @@ class SandboxKernel:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     async def answer(self, kind: str, content: Content) -> Content | None:
-        """See ``request_loop.Answers``."""
+        """Return the content of the reply; None for a kind of request that the kernel does not know."""
         find = self._answers.get(kind)
-        return None if find is None else await find(content)
+        found = None if find is None else find(content)
+        return await found if isinstance(found, Awaitable) else found
 
     @cached_property
-    def _answers(self) -> Mapping[str, Callable[[Content], Awaitable[Content]]]:
-        """What answers each type of request; a method gets the content and returns that of the reply."""
+    def _answers(self) -> Mapping[str, Callable[[Content], Content | Awaitable[Content]]]:
+        """What answers each type of request: gets the content and returns that of the reply."""
         return {
             "kernel_info_request": self._kernel_info,
-            "connect_request": self._connect,
+            "connect_request": lambda content: {"status": "ok", **self._ports},
             "comm_info_request": self._comm_info,
             "interrupt_request": self._interrupt,
             "usage_request": lambda content: asyncio.to_thread(self._measure_usage),
@@ -139,7 +139,7 @@ class SandboxKernel:
             "debug_request": lambda content: self.cells.debug(content),
             "sandbox_request": lambda content: self.cells.side_panel(content),
             "is_complete_request": lambda content: self.cells.is_complete(content["code"]),
-            "history_request": lambda content: self.cells.find_history(content),
+            "history_request": lambda content: {"status": "ok", "history": self.cells.history.find(content)},
             "complete_request": lambda content: self.cells.complete(content["code"], content["cursor_pos"]),
             "inspect_request": lambda content: self.cells.inspect(
                 content["code"], content["cursor_pos"], content.get("detail_level", 0)
@@ -147,19 +147,16 @@ class SandboxKernel:
         }
 
     def execute(self, request: Request) -> Awaitable[Content]:
-        """See ``request_loop.Answers``."""
+        """Run a cell and return the content of its reply."""
         return self.cells.execute(request)
 
-    async def _kernel_info(self, content: Content) -> Content:
+    def _kernel_info(self, content: Content) -> Content:
         """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
         from sandbox_kernel.notebook.kernelspec import KERNEL_INFO
 
         debugger = find_spec("debugpy") is not None
         features = ["kernel subshells", "debugger"] if debugger else ["kernel subshells"]
         return {"status": "ok", **KERNEL_INFO, "supported_features": features, "debugger": debugger}
-
-    async def _connect(self, content: Content) -> Content:
-        return {"status": "ok", **self._ports}
 
     def _measure_usage(self) -> dict[str, object]:
         """Return how much CPU and memory the kernel and its sandboxes take; CPU since the last time."""
@@ -194,19 +191,19 @@ class SandboxKernel:
 
         return comm.get_comm_manager()
 
-    async def _comm_info(self, content: Content) -> Content:
+    def _comm_info(self, content: Content) -> Content:
         wanted = content.get("target_name")
         comms = list(self.comm_manager.comms.items())
         found = {name: {"target_name": one.target_name} for name, one in comms if wanted in (None, one.target_name)}
         return {"status": "ok", "comms": found}
 
     def comm_message(self, kind: str, message: Content) -> None:
-        """See ``request_loop.Answers``."""
+        """Take a message of a page's widget."""
         _ = self.cells  # it registers the targets
         getattr(self.comm_manager, kind)(None, None, message)
 
     def is_quiet(self, comm_id: object) -> bool:
-        """See ``request_loop.Answers``: widgets in frames get an answer of their own when a callback has run."""
+        """Whether no page waits for a status: widgets in frames get an answer of their own when a callback has run."""
         from sandbox_kernel.notebook.frames.gated_pages import TARGET
 
         found = self.comm_manager.comms.get(comm_id)
@@ -220,7 +217,7 @@ class SandboxKernel:
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
-    async def _interrupt(self, content: Content) -> Content:
+    def _interrupt(self, content: Content) -> Content:
         """Stop all running cells."""
         self.running.interrupt()
         return {"status": "ok"}

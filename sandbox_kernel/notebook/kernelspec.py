@@ -1,7 +1,5 @@
 """Writes kernelspecs: ours (``sandbox-kernel install``), and those of wrapped kernels (``wrapped/kernelspecs.py``).
 
-``install`` is for a Jupyter server in another environment than this package.
-
 Where Jupyter and this package share an environment, ``pip install`` is enough: the wheel contains a kernelspec with the
 command ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
 Jupyter) needs the path of *this* interpreter. Symbolic links in the path are not resolved: the link's target does not
@@ -21,7 +19,7 @@ from pathlib import Path
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
 
 #: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"
@@ -60,19 +58,18 @@ KERNEL_INFO: dict[str, object] = {
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"
-#: Settings of a kernelspec, and the variable that carries each.
-_VARIABLES = {"here": HERE_VARIABLE, "gpu": GPU_VARIABLE, "lines": LINES_VARIABLE, "options": OPTIONS_VARIABLE}
 LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
-def kernel_json(display_name: str, executable: str, **given: str | None) -> dict[str, object]:
+def kernel_json(
+    display_name: str, executable: str, options: str | None = None, lines: str | None = None
+) -> dict[str, object]:
     """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``.
 
-    ``given`` are settings: ``here`` is the folder that cells work on (``.`` is the notebook's own), ``gpu`` are the
-    cards that they may use, ``lines`` says who gives rights that lines of cells ask for (``own_rights.py``),
-    ``options`` are further ones, as on a ``%sandbox`` line.
+    ``options`` are those of new notebooks, as on a ``%sandbox`` line; ``lines`` says who gives rights that lines of
+    cells ask for (``own_rights.py``).
     """
-    chosen = {name: value for name, value in given.items() if value is not None}
+    given = {OPTIONS_VARIABLE: options, LINES_VARIABLE: lines}
     metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
     spec: dict[str, object] = {
         # -P: a module beside the notebook must not be imported by this process, which is outside the jail.
@@ -85,10 +82,8 @@ def kernel_json(display_name: str, executable: str, **given: str | None) -> dict
         "kernel_protocol_version": PROTOCOL_VERSION,
         "metadata": metadata,
     }
-    if chosen:
-        # Jupyter passes a kernel its variables and not the metadata, which is for people and tools.
-        spec["env"] = {_VARIABLES[name]: value for name, value in chosen.items()}
-        metadata["sandbox_kernel"] = chosen
+    if chosen := {name: value for name, value in given.items() if value is not None}:
+        spec["env"] = chosen
     return spec
 
 
@@ -98,17 +93,15 @@ def install(
     sys_prefix: bool,
     name: str = NAME,
     display_name: str = DISPLAY_NAME,
-    **given: str | None,
+    options: str | None = None,
+    lines: str | None = None,
 ) -> Path:
-    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder.
-
-    ``given`` are settings of the kernel, as ``kernel_json`` takes them.
-    """
+    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
     if sum((user, prefix is not None, sys_prefix)) > 1:
         raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
     if not display_name.strip():
         raise InvalidRequest("--display-name is empty; give the name for the launcher, like Sandbox")
-    spec = kernel_json(display_name, sys.executable, **given)
+    spec = kernel_json(display_name, sys.executable, options, lines)
     return write_kernelspec(name, spec, logo_folder(), sys.prefix if sys_prefix else prefix)
 
 

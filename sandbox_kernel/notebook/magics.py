@@ -64,7 +64,7 @@ class SandboxValue:
         return str(self._value.data.get("text/plain", "<value of a sandboxed cell>"))
 
 
-class MainThread(Door):
+class _MainThread(Door):
     """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
 
     def __init__(self, watched: bool, measure: Measure) -> None:
@@ -73,20 +73,16 @@ class MainThread(Door):
         self._measure = measure
 
     def watched(self) -> bool:
-        """See ``render.Door``."""
         return self._watched
 
     def stream(self, name: str, text: str) -> None:
-        """See ``render.Door``."""
         self.work.put(lambda: _write(name, text))
 
     def message(self, message: Message) -> None:
-        """See ``render.Door``."""
         if not isinstance(message, Failure):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
-        """See ``render.Door``."""
         return _Panel(self.work, timeout_s, stop) if self._watched else None
 
     async def ask(self, prompt: str, password: bool) -> str:
@@ -112,20 +108,13 @@ class _Panel:
     def __init__(self, work: queue.SimpleQueue[Callable[[], None]], timeout_s: float, stop: Callable[[], None]) -> None:
         self._work = work
         self._panel: RunPanel | None = None
-        work.put(lambda: self._open(timeout_s, stop))
-
-    def _open(self, timeout_s: float, stop: Callable[[], None]) -> None:
-        self._panel = RunPanel(timeout_s, stop, _display, blocking_kernel=True)
+        work.put(lambda: setattr(self, "_panel", RunPanel(timeout_s, stop, _display, blocking_kernel=True)))
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
         self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
 
     def close(self) -> None:
-        self._work.put(self._close)
-
-    def _close(self) -> None:
-        if self._panel is not None:
-            self._panel.close()
+        self._work.put(lambda: self._panel.close() if self._panel else None)
 
 
 def _write(name: str, text: str) -> None:
@@ -147,8 +136,7 @@ def _show(message: Message, measure: Measure) -> None:
         case ClearOutput():
             clear_output(wait=message.wait)
         case Value():
-            shell = InteractiveShell.instance()
-            shell.displayhook(SandboxValue(message))
+            InteractiveShell.instance().displayhook(SandboxValue(message))
         case ReportPanel():
             display(view(report_widget(message.document, measure), "Capability report, to explore"), raw=True)
 
@@ -221,7 +209,7 @@ class SandboxMagics(Magics):
     def _run(self, plan: CellPlan) -> CellReply:
         loop = self._loop.loop
         cell_id, watched = _of_page(self.shell)
-        door = MainThread(watched, self.state.measure_again)
+        door = _MainThread(watched, self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
@@ -257,12 +245,10 @@ class SandboxMagics(Magics):
         if context.cursor_line > 0:
             position += sum(len(line) + 1 for line in context.full_text.split("\n")[: context.cursor_line])
         found = complete_magic(context.full_text, position, self.state.known())
-        if found is None or "magic" in found.kinds:  # IPython completes the names of magics itself
+        if found is None or found.is_magic:  # IPython completes the names of magics itself
             return {"completions": [], "suppress": False}
         typed = context.full_text[found.start : position]
-        completions = [
-            SimpleCompletion(text=text, type=kind) for text, kind in zip(found.matches, found.kinds, strict=True)
-        ]
+        completions = [SimpleCompletion(text=text, type="magic") for text in found.matches]
         return {"completions": completions, "matched_fragment": typed, "suppress": True, "ordered": True}
 
     def close(self) -> None:

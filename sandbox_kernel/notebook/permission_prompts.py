@@ -20,10 +20,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.notebook.options.parse_cell import (
-    inner_path,
-    written,
-)
+from sandbox_kernel.notebook.options.parse_cell import inner_path, written
 from sandbox_kernel.policy.network_rule import lacked_domains
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.hidden import is_hidden

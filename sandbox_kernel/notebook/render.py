@@ -1,4 +1,4 @@
-"""From a result to the messages that a notebook shows. Pure: the kernel and the magic only send them.
+"""From a result to the messages that a notebook shows; the kernel and the magic only send them.
 
 A cell that ended well shows its displays, its value and its receipt. A failing cell shows one error and nothing else
 (clients, and Jupyter's own kernel tests, rely on that), so its receipt stands in the traceback. nbval compares data and
@@ -269,10 +269,9 @@ def _measured(result: ExecResult) -> str:
     parts = [f"ran {result.duration:.2f} s"]
     if result.cpu_seconds is not None:
         parts.append(f"CPU {result.cpu_seconds:.2f} s")
-    if result.peak_memory_bytes is not None:
-        parts.append(f"peak {result.peak_memory_bytes / (1 << 20):.0f} MB")
-    if result.peak_gpu_memory_bytes is not None:
-        parts.append(f"GPU peak {result.peak_gpu_memory_bytes / (1 << 20):.0f} MB")
+    for name, peak in (("peak", result.peak_memory_bytes), ("GPU peak", result.peak_gpu_memory_bytes)):
+        if peak is not None:
+            parts.append(f"{name} {peak / (1 << 20):.0f} MB")
     return f"\n  {', '.join(parts)}"
 
 

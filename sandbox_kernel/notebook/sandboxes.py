@@ -1,7 +1,6 @@
-"""The sandboxes of a notebook, behind both doors: takes a planned cell, runs it, returns what happened.
+"""The sandboxes of a notebook, one for each policy and backend that was asked for: runs a planned cell.
 
-It owns the sandboxes of one notebook, one for each policy and backend that was asked for, and its sessions. Used by the
-kernel on its own loop and by the magic on a loop in a thread; everything here may be called from several threads.
+Used by the kernel on its own loop and by the magic on a loop in a thread; all of it may be called from several threads.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from sandbox_kernel.notebook.options.cell_options import (
     policy_of,
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
-from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
 from sandbox_kernel.notebook.permission_prompts import domains, reaching
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
     from sandbox_kernel.session.debug_link import DebugLink, OnEvent
-    from sandbox_kernel.workspace.kept_work import KeptWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +102,13 @@ class NotebookSandboxes:
         if not (options.inputs or options.outputs):
             return await self._run(plan, plan.code, text, io), {}
         language = options.effective_language
-        check_language(language, options.inputs, "-i")
-        check_language(language, options.outputs, "-o")
+        if language is Language.WASM:
+            raise InvalidRequest("-i and -o: wasm cells take no variables; use --stdin-var or --mount")
         if language not in WITH_VARIABLES:
             return await self._run_with_files(plan, variables or {}, text, io)
-        marked = MarkedOutput() if options.outputs else None
-        code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
-        if marked is None:
+        marked = MarkedOutput()
+        code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark)
+        if not options.outputs:
             return await self._run(plan, code, text, io), {}
 
         def unmarked(stream: str, text: str) -> None:
@@ -198,14 +196,13 @@ class NotebookSandboxes:
         if tell is None:
             return True
         loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
-        session = choice.must_open
 
         def told(progress: PrepareProgress) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
                 loop.call_soon_threadsafe(tell, progress)
 
         def prepare() -> None:
-            if not box.is_ready(language, session=session):
+            if not box.is_ready(language, session=choice.must_open):
                 box.prepare(language, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
@@ -224,7 +221,10 @@ class NotebookSandboxes:
                 if like is not None:
                     made.share_files(like)
                 elif here is not None:
-                    self._work_on(made, here, policy, options)
+                    # With the changes to the user's folder that the last kernel left.
+                    own = CellOptions(here=options.here, mounts=options.mounts, policy=options.policy)
+                    if found := made.work_on(here, changes_place(self.kept, here, policy, own.words())):
+                        self.changes_found.append((here, found))
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
                     made.keep_files_in(self.kept.files)
                 self._boxes[key] = made
@@ -232,7 +232,7 @@ class NotebookSandboxes:
 
     def _made(self, policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
         box = self._factory(policy, backend, config)
-        if self._functions:
+        if self._functions.given:
             self._functions.give_to(box)
         return box
 
@@ -250,13 +250,6 @@ class NotebookSandboxes:
             self._functions.change(names, variables, self.boxes(), self.sessions.with_state().values())
             self.sessions.close_unused()
         return self._functions.told(box, options.effective_language, self.sessions)
-
-    def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy, options: CellOptions) -> None:
-        """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
-        own = CellOptions(here=options.here, mounts=options.mounts, policy=options.policy)
-        found = box.work_on(here, changes_place(self.kept, here, policy, own.words()))
-        if found:
-            self.changes_found.append((here, found))
 
     def check_network(self, options: CellOptions, policy: SandboxPolicy) -> None:
         """Raise ``PolicyViolation`` when the walls of this machine cannot open what the policy allows of the network.
@@ -333,10 +326,10 @@ def _answers(stdin: str) -> AnyOnInput:
     lines = iter(stdin.splitlines())
 
     def answer(prompt: str, password: bool) -> str:
-        try:
-            return next(lines)
-        except StopIteration:
-            raise EOFError("the text of --stdin has no more lines") from None
+        line = next(lines, None)
+        if line is None:
+            raise EOFError("the text of --stdin has no more lines")
+        return line
 
     return answer
 
@@ -354,7 +347,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
         on_usage=io.on_usage,
         number=io.number,
         memory_mb=memory_mb,
-        cpu_seconds=options.cpu_s,
+        cpu_seconds=options.cpu_seconds,
         output_bytes=options.output_bytes,
         cancel=io.cancel,
         front_end=io.front_end,
@@ -431,26 +424,22 @@ class OfferedFunctions:
     """
 
     def __init__(self) -> None:
-        self._given: dict[str, Callable[..., object]] = {}
+        self.given: dict[str, Callable[..., object]] = {}
         #: The sessions that had begun when functions were offered the last time.
         self._began_before: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def give_to(self, box: Sandbox) -> None:
         """Let programs of this sandbox call the functions. Raises ``InvalidRequest`` for one that cannot be offered."""
-        box.offer_functions({name: self._revocable(name, call) for name, call in self._given.items()} or None)
+        box.offer_functions({name: self._revocable(name, call) for name, call in self.given.items()} or None)
 
     def _revocable(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(call)
         def offered(*args: object, **kwargs: object) -> object:
-            if name not in self._given:
+            if name not in self.given:
                 raise PermissionError(f"{name} is not offered any more; the user took it back: %sandbox functions off")
             return call(*args, **kwargs)
 
         return offered
-
-    def __bool__(self) -> bool:
-        """Whether any function is offered."""
-        return bool(self._given)
 
     def change(
         self,
@@ -460,13 +449,13 @@ class OfferedFunctions:
         running: Iterable[Session],
     ) -> None:
         """Offer more functions to these sandboxes, or (``off``) none any more. Nothing changes when one is refused."""
-        before = dict(self._given)
-        self._given = {} if names == (OFF,) else {**before, **{name: _function(name, variables) for name in names}}
+        before = dict(self.given)
+        self.given = {} if names == (OFF,) else {**before, **{name: _function(name, variables) for name in names}}
         try:
             for box in boxes:
                 self.give_to(box)
         except InvalidRequest:
-            self._given = before
+            self.given = before
             for box in boxes:
                 self.give_to(box)
             raise

@@ -22,7 +22,8 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.option_table import BY_NAME, OPTIONS, AtStart
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
-from sandbox_kernel.session.open_session import has_sessions, least_memory_mb, only_when_named
+from sandbox_kernel.session.language_workers import ENGINES
+from sandbox_kernel.session.open_session import has_sessions, only_when_named
 from sandbox_kernel.session.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
 
@@ -150,18 +151,19 @@ class NotebookSessions:
         told: list[str] = []
         wanted = options.of_session
         with self._lock:
-            grown: list[tuple[_Held, list[RightsChange]]] = []
+            grown: list[_Held] = []
+            changes: list[tuple[Session, RightsChange]] = []
             for (language, name), held in self._held.items():
                 if name or not held.used or not held.session.alive:
                     continue
-                changes = rights_between(held.options, wanted, language)
-                if changes:
-                    words = "; ".join(change.words for change in changes if change.words)
+                if found := rights_between(held.options, wanted, language):
+                    words = "; ".join(change.words for change in found if change.words)
                     told.append(f"The {language} session keeps its variables and {words}.")
-                    grown.append((held, changes))
-            change_all([(held.session, change) for held, changes in grown for change in changes])
+                    grown.append(held)
+                    changes += [(held.session, change) for change in found]
+            change_all(changes)
             now: dict[str, Any] = {name: getattr(wanted, name) for name in _FOLLOWED}
-            for held, _ in grown:
+            for held in grown:
                 held.options = replace(held.options, **now)
         return tuple(told)
 
@@ -266,7 +268,7 @@ class NotebookSessions:
         """
         language, box = options.effective_language, self._box_for(options)
         memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
-        if memory_mb < least_memory_mb(language) or (language is Language.COMMAND and not box.policy.process_spawn):
+        if memory_mb < ENGINES[language].minimum_mb or (language is Language.COMMAND and not box.policy.process_spawn):
             return None
         return box.session(
             language, memory_mb=memory_mb, checkpoints=1, python=options.python, limits=limits_of(options)

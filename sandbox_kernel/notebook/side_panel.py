@@ -1,9 +1,8 @@
 """Answers the requests of the side panel in JupyterLab: what changed, the tree of states, limits, and changes to them.
 
-Called by ``kernel.py`` for each ``sandbox_request``. The message comes on the shell channel, between cells, from the
-page itself. No output of a sandbox can send one: frames of outputs reach the kernel only through the gate of their
-widgets. Types and sizes are checked all the same. What changes something goes the way of its ``%sandbox`` line. Replies
-are plain JSON values of bounded size: names and values in them come from the sandbox.
+A ``sandbox_request`` comes on the shell channel, between cells, from the page itself: frames of outputs reach us only
+through the gate of their widgets. Types and sizes are checked all the same. What changes something goes the way of
+its ``%sandbox`` line. Replies are plain JSON values of bounded size: names and values in them come from the sandbox.
 """
 
 from __future__ import annotations
@@ -122,10 +121,6 @@ class PanelDesk:
     def _context(self) -> LineCommands:
         return LineCommands(self._state, self._state.defaults)
 
-    @property
-    def _box(self) -> Sandbox:
-        return self._state.sandboxes.box(self._state.defaults)
-
     def _tree(self) -> dict[str, object]:
         session = self._state.sandboxes.sessions.find(CellOptions())
         return tree(() if session is None else session.history(), self._cells)
@@ -175,11 +170,11 @@ _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[
     "discard": lambda desk, said: desk._line(LineCommand(name="discard", targets=said.paths)),
     "answer": lambda desk, said: desk._line(_answered(said.line)),
     "overview": lambda desk, said: partial(overview, desk._context),
-    "changes": lambda desk, said: lambda: changes(desk._box),
-    "change": lambda desk, said: lambda: change(desk._box, said.path.strip()),
+    "changes": lambda desk, said: lambda: changes(desk._context.box),
+    "change": lambda desk, said: lambda: change(desk._context.box, said.path.strip()),
     "tree": lambda desk, said: desk._tree,
     "compare": lambda desk, said: partial(desk._compare, said),
-    "report": lambda desk, said: lambda: {"report": desk._box.report().to_dict()},
+    "report": lambda desk, said: lambda: {"report": desk._context.box.report().to_dict()},
     "rights": lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults),
     "allow-rights": lambda desk, said: partial(desk._allow_rights, said),
 }

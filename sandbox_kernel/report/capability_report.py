@@ -21,7 +21,7 @@ from sandbox_kernel.languages.registry import MODULES, availability
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 
-AREAS = ("files", "processes", "network", "kernel", "limits", "gpu", "page")
+AREAS = ("files", "processes", "network", "kernel", "limits", "gpu")
 
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 

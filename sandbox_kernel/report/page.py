@@ -12,12 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from html import escape
 from typing import Any
 
 from sandbox_kernel.receipt import describe_isolation
-from sandbox_kernel.report.browser_attempts import AREA, measure_page
 from sandbox_kernel.untrusted.tex import defused
 
 MARK = {True: "✓", False: "✗", None: "?"}
@@ -84,19 +82,17 @@ Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
 
 
 def report_explorer(document: Mapping[str, object], measure: Measure | None = None) -> Any:
-    """Return a widget that shows a report, tries the user's browser and, unless ``measure`` is None, measures again."""
+    """Return a widget that shows a report and, unless ``measure`` is None, measures again."""
     import ipywidgets
 
-    current = dict(document)
     again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
-    browser = ipywidgets.Button(description="Try this browser", icon="window-maximize")
-    browser.tooltip = "Frames in a page of ours try to reach this machine, as an output of a sandbox could"
-    attempts = ipywidgets.HTML()
     bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
     when, page = ipywidgets.Label(), ipywidgets.HTML()
 
-    def draw() -> None:
-        page.value, when.value = defused(report_page(current)), _when(current)
+    def draw(document: Mapping[str, object]) -> None:
+        page.value, at = defused(report_page(document)), document.get("measured_at")
+        if isinstance(at, int | float) and at > 0:
+            when.value = f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"
 
     def progress(done: int, total: int) -> None:
         bar.max, bar.value = total, done
@@ -105,47 +101,16 @@ def report_explorer(document: Mapping[str, object], measure: Measure | None = No
         assert measure is not None
         bar.value, bar.layout.display = 0, ""
         try:
-            current.update(measure(progress))
+            draw(measure(progress))
+        except Exception as error:  # no caller waits for this thread, so the page shows the error
+            when.value = f"Measuring failed: {error}"
         finally:
-            bar.layout.display = "none"
+            bar.layout.display, again.disabled = "none", False
 
-    def try_browser() -> None:
-        def show(address: str) -> None:
-            attempts.value = f'<iframe src="{escape(address)}" style="width:100%;height:90px;border:0"></iframe>'
+    def clicked(_: object) -> None:
+        again.disabled = True
+        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
 
-        try:
-            lines, before = measure_page(show), current.get("lines")
-        finally:
-            attempts.value = ""
-        kept = [line for line in before if line.get("area") != AREA] if isinstance(before, list) else []
-        current["lines"] = [*kept, *map(asdict, lines)]
-
-    def in_thread(button: Any, work: Callable[[], None]) -> None:
-        """Let a button do work that takes seconds, so that it does not block the kernel."""
-
-        def run() -> None:
-            try:
-                work()
-                draw()
-            except Exception as error:  # no caller waits for this thread, so the page shows the error
-                when.value = f"Measuring failed: {error}"
-            finally:
-                button.disabled = False
-
-        def clicked(_: object) -> None:
-            button.disabled = True
-            threading.Thread(target=run, name="sandbox-report", daemon=True).start()
-
-        button.on_click(clicked)
-
-    in_thread(again, remeasure)
-    in_thread(browser, try_browser)
-    draw()
-    return ipywidgets.VBox([ipywidgets.HBox([again, browser, bar, when]), attempts, page])
-
-
-def _when(document: Mapping[str, object]) -> str:
-    at = document.get("measured_at")
-    if not isinstance(at, int | float) or at <= 0:
-        return ""
-    return f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"
+    again.on_click(clicked)
+    draw(document)
+    return ipywidgets.VBox([ipywidgets.HBox([again, bar, when]), page])

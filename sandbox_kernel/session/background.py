@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.session.cell.displays import HostWork
 from sandbox_kernel.session.worker.gate_client import GateLost
+from sandbox_kernel.session.worker.messages import DisplayShown, LateText
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -98,7 +99,10 @@ class BackgroundListener:
                 return
             self._reads += 1
             self._work = self._work or HostWork()
-            for message in live.channel.hear():
-                live.background.take(message)
+            found = live.channel.read()
+            for message in found:
+                if isinstance(message, LateText | DisplayShown):
+                    live.background.take(message)
+            live.channel.put_back([each for each in found if not isinstance(each, LateText | DisplayShown)])
             if self._reads >= MAX_READS or self._work.is_used_up or live.channel.closed:
                 self.busy()

@@ -191,5 +191,5 @@ class WorkFiles:
 def older_states(worker: JailedWorker) -> OlderStates:
     """Return the states of a session when something new is put into its folder, of which the present one has it."""
     tree = worker.tree
-    living = frozenset(item.node for item in tree.living() if item.node != tree.present)
+    living = frozenset(each.id for each in tree.living() if each.id != tree.present)
     return OlderStates(living, next(reversed(tree.records)))  # the newest record is the last one

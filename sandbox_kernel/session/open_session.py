@@ -59,16 +59,6 @@ def only_when_named(language: Language, backend: str | None) -> bool:
     return backend == "wasm" and language is Language.PYTHON
 
 
-def least_memory_mb(language: Language) -> int:
-    """Return the smallest memory limit, in MB, of a session of a language."""
-    return ENGINES[language].minimum_mb
-
-
-def session_languages() -> tuple[Language, ...]:
-    """Return every language that has sessions on the process backend."""
-    return tuple(ENGINES)
-
-
 def open_session(
     backend: ProcessBackend,
     language: str | Language = Language.PYTHON,

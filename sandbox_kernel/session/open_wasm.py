@@ -36,9 +36,9 @@ from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.cell.request import SessionSpec
 from sandbox_kernel.session.open_session import destroyed_if_not_started
 from sandbox_kernel.session.python_state import file_name
-from sandbox_kernel.session.saved_file import ImageHeader, read_image, write_image
+from sandbox_kernel.session.saved_file import ImageHeader, State, read_image, write_image
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.take_state import State, take_state
+from sandbox_kernel.session.take_state import take_state
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
@@ -53,8 +53,8 @@ _ENGINES = {
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
-#: How long a cell may go on after an interrupt before it is rolled back. The large Python cannot be interrupted.
-_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 2.0}
+#: How long a cell may go on after an interrupt before it is rolled back. CPython in WebAssembly cannot be interrupted.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 0.1}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
 #: Languages whose state is the memory of one guest.
@@ -91,11 +91,8 @@ class WasmSession(Session):
             guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
             guest_version=opening.guest.version,
             memory_mb=opening.spec.memory_mb,
-            memory_bytes=len(state.memory),
-            memory_sha256=state.memory.sha256(),
-            elapsed_s=state.elapsed_s,
         )
-        write_image(target, header, state.memory.fileno(), state.files)
+        write_image(target, header, state)
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
@@ -270,8 +267,7 @@ def load_wasm_session(
 
     saved = read_image(name_of_file, fitting)
     guest, spec = fitting(saved.header)
-    state = State(saved.memory, saved.header.elapsed_s, saved.files)
-    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions))
+    return WasmSession(_Opening(backend, guest, spec, saved.state, on_open, share, functions))
 
 
 def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:

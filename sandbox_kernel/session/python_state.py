@@ -19,12 +19,12 @@ from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
-from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
+from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, State, read_image, write_image
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
-from sandbox_kernel.session.take_state import State, cloudpickle_source, take_variables
+from sandbox_kernel.session.take_state import cloudpickle_source, take_variables
 from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.variables import can_run_again
+from sandbox_kernel.session.tree.variables import can_run_again, find_maker
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.transfer import FolderState, put_folder
@@ -117,16 +117,9 @@ class PythonSession(Session):
         with contextlib.closing(Stop()) as stop, self._stoppable(stop):
             state, report = self._take(stop)
             header = ImageHeader(
-                language=str(self.language),
-                guest=GUEST,
-                guest_version="Python",
-                memory_mb=self.memory_mb,
-                memory_bytes=len(state.memory),
-                memory_sha256=state.memory.sha256(),
-                elapsed_s=0.0,
-                recipes=dict(state.recipes),
-            ).of_folder(state.folder)
-            write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
+                language=str(self.language), guest=GUEST, guest_version="Python", memory_mb=self.memory_mb
+            )
+            write_image(target, header, state, lambda: stop.raised)
         return report
 
     @host_trouble()
@@ -163,7 +156,7 @@ class PythonSession(Session):
         """See ``Session``. A state that a checkpoint of a session with a GPU has copied is loaded."""
         with host_trouble(), self._supervisor.turn() as worker:
             node = worker.tree.find(where)
-            if node in self._copies and worker.tree.records[node].checkpoint is None:
+            if node in self._copies and not worker.tree.records[node].pid:
                 return self._load_copy(worker, node)
         return super().checkout(where)
 
@@ -215,9 +208,8 @@ class PythonSession(Session):
 
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
-        header = saved.header
         try:
-            self._restore(State(saved.memory, folder=header.folder(saved.files), recipes=header.recipes))
+            self._restore(saved.state)
         except SandboxError as error:
             self.close()
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
@@ -236,8 +228,9 @@ class PythonSession(Session):
             recipes: dict[str, str] = {}
             remade: list[str] = []
             length = 0
+            line = [worker.tree.records[node] for node in worker.tree.line()]
             for name in found.lost:
-                made = worker.tree.maker_of(name)
+                made = find_maker(line, worker.tree.variables_at, name)
                 length += len(made.code) * len(made.names) if made is not None else 0
                 if made is not None and can_run_again(made.code) and length <= MOST_RECIPES:
                     remade.append(name)

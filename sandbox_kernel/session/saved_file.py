@@ -59,9 +59,9 @@ class ImageHeader:
     guest: str
     guest_version: str
     memory_mb: int
-    memory_bytes: int
-    memory_sha256: str
-    elapsed_s: float
+    memory_bytes: int = 0
+    memory_sha256: str = ""
+    elapsed_s: float = 0.0
     #: Files of the work folder in their order in the file: size and SHA-256.
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: The cells that make variables again which could not be stored, by the names of these. They run inside only.
@@ -70,12 +70,6 @@ class ImageHeader:
     entries: dict[str, tuple[str, int, int | None, str | None]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     is_layer: bool = False
-
-    def of_folder(self, folder: FolderState) -> ImageHeader:
-        """Return the header with what it says of a work folder, but for the contents of its files."""
-        times = {path: None if each.mtime_ns == NO_TIME else each.mtime_ns for path, each in folder.entries.items()}
-        entries = {path: (each.type, each.mode, times[path], each.target) for path, each in folder.entries.items()}
-        return replace(self, entries=entries, left_out=dict(folder.left_out), is_layer=folder.is_layer)
 
     def folder(self, files: Mapping[str, bytes]) -> FolderState:
         """Return the work folder with these files."""
@@ -87,29 +81,49 @@ class ImageHeader:
 
 
 @dataclass(frozen=True)
+class State:
+    """The state of a session: the memory of its guest, its age, and the files of its work folder."""
+
+    memory: SealedMemory
+    elapsed_s: float = 0.0
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    #: The work folder of a session of processes, with modes, times, links and empty folders.
+    folder: FolderState = field(default_factory=FolderState)
+    #: What the worker said of it: which variables are in it.
+    report: Mapping[str, object] = field(default_factory=dict)
+    #: The cells that make the variables which could not be stored, by their names.
+    recipes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class SavedSession:
-    """A saved session that was read and checked: its path, header, memory and files."""
+    """A saved session that was read and checked."""
 
     path: str
     header: ImageHeader
-    memory: SealedMemory
-    files: Mapping[str, bytes]
+    state: State
 
 
-def write_image(
-    path: str,
-    header: ImageHeader,
-    memory_fd: int,
-    files: Mapping[str, bytes],
-    stopped: Callable[[], bool] = lambda: False,
-) -> None:
+def write_image(path: str, header: ImageHeader, state: State, stopped: Callable[[], bool] = lambda: False) -> None:
     """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot.
 
-    Only another saved session, or an empty file, is replaced: a line of a notebook names the file. ``stopped`` is asked
-    meanwhile; when it returns True nothing is saved.
+    ``header`` holds what the state does not say. Only another saved session, or an empty file, is replaced: a line of a
+    notebook names the file. ``stopped`` is asked meanwhile; when it returns True nothing is saved.
     """
-    listed = {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
-    text = json.dumps(vars(replace(header, files=listed))).encode()
+    folder, files = state.folder, {**state.files, **state.folder.files}
+    times = {path: None if each.mtime_ns == NO_TIME else each.mtime_ns for path, each in folder.entries.items()}
+    header = replace(
+        header,
+        memory_bytes=len(state.memory),
+        memory_sha256=state.memory.sha256(),
+        elapsed_s=state.elapsed_s,
+        files={name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()},
+        recipes=dict(state.recipes),
+        entries={path: (each.type, each.mode, times[path], each.target) for path, each in folder.entries.items()},
+        left_out=dict(folder.left_out),
+        is_layer=folder.is_layer,
+    )
+    text = json.dumps(vars(header)).encode()
     if len(text) > _MOST_HEADER or has_too_many_parts(text):
         raise SessionError("the work folder has too many files, or too long names, to be saved; remove some of them")
     try:
@@ -126,7 +140,7 @@ def write_image(
             file.flush()
             left = header.memory_bytes
             while left and not stopped():
-                sent = os.sendfile(file.fileno(), memory_fd, header.memory_bytes - left, min(left, _PART))
+                sent = os.sendfile(file.fileno(), state.memory.fileno(), header.memory_bytes - left, min(left, _PART))
                 if not sent:
                     raise SessionError("the session's memory ended while it was saved; save it again")
                 left -= sent
@@ -196,7 +210,8 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
         raise InvalidRequest(f"{path!r} was changed while it was loaded; load it again") from None
     if memory.sha256() != header.memory_sha256:
         raise InvalidRequest(f"{path!r} is damaged: its memory is not what was saved")
-    return SavedSession(os.path.abspath(path), header, memory, MappingProxyType(files))
+    state = State(memory, header.elapsed_s, MappingProxyType(files), header.folder(files), recipes=header.recipes)
+    return SavedSession(os.path.abspath(path), header, state)
 
 
 def _parse(path: str, text: bytes) -> ImageHeader:

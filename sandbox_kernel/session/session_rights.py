@@ -60,11 +60,10 @@ def asked_rights(
 
 
 class SessionRights:
-    """What a session was given since it began. ``policy`` is what it may touch now."""
+    """What a session was given since it began."""
 
     def __init__(self, backend: ProcessBackend) -> None:
         self._backend = backend
-        self.policy = backend.policy
         self._mounts: dict[str, GivenGrants] = {}
         self._env: dict[str, str] = {}
         self._rules: tuple[NetworkRule, ...] = ()
@@ -76,6 +75,15 @@ class SessionRights:
     def environment(self) -> tuple[str, ...]:
         """The names of variables that were given to the running session."""
         return tuple(self._env)
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        """The policy that the session began with, and the domains that it was given."""
+        return self._reaching(self._rules)
+
+    def _reaching(self, rules: tuple[NetworkRule, ...]) -> SandboxPolicy:
+        began = self._backend.policy
+        return replace(began, network_rules=(*began.network_rules, *rules))
 
     def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Give the session what was asked: all of it or, where something is refused, none."""
@@ -94,12 +102,6 @@ class SessionRights:
         if asked.memory_mb is not None and asked.memory_mb > supervisor.memory_mb:
             live.limit_memory(asked.memory_mb * MIB)
             supervisor.memory_mb = asked.memory_mb
-        policy = self.policy
-        if asked.mount is not None:
-            policy = policy.mount(asked.mount.host, asked.mount.guest, asked.mount.writable)
-        if asked.rule is not None:
-            policy = policy.allow_domain(asked.rule.domain, *asked.rule.ports)
-        self.policy = policy
 
     def revoke(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Take back what was given by ``allow``. Raises ``PolicyViolation`` for what cannot be taken back now."""
@@ -110,15 +112,11 @@ class SessionRights:
                 raise PolicyViolation(_not_taken(mount.guest, began))
             unmount_late(live.jail, mount.guest)
             del self._mounts[mount.guest]
-            kept = tuple(known for known in self.policy.mounts if known.guest != mount.guest)
-            self.policy = replace(self.policy, mounts=kept)
         if rule is not None:
             if rule not in self._rules:
                 began = rule in self._backend.policy.network_rules
                 raise PolicyViolation(_not_taken(rule.domain, began))
             self._set_rules(supervisor, live, tuple(known for known in self._rules if known != rule))
-            left = tuple(known for known in self.policy.network_rules if known != rule)
-            self.policy = replace(self.policy, network_rules=left)
         for name in asked.env:
             if self._env.pop(name, None) is None:
                 raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
@@ -170,8 +168,7 @@ class SessionRights:
         """Let the session reach these domains and those that it began with, and end all its connections to others."""
         from sandbox_kernel.net.fetch_policy import FetchPolicy
 
-        policy = replace(self._backend.policy, network_rules=(*self._backend.policy.network_rules, *rules))
-        fetch = FetchPolicy.from_sandbox_policy(policy)
+        fetch = FetchPolicy.from_sandbox_policy(self._reaching(rules))
         if live.proxy is not None:
             live.proxy.change_policy(fetch)
         else:

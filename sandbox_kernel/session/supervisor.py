@@ -244,12 +244,12 @@ class WorkerSupervisor:
         if end.done is not None:
             if end.done.accelerator and not live.on_gpu:
                 told.append(notes.state_on_gpu())
-            live.on_gpu, live.on_card = end.done.accelerator, end.done.on_card
+            live.on_gpu = end.done.accelerator
         # A cell that ran out of memory and lived on is taken back all the same, if the state before it is there. Where
         # the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an error:
         # the promise is the same.
         nearest = live.tree.nearest()
-        too_large = end.ran_out_of_memory and nearest is not None and nearest.node == live.tree.present
+        too_large = end.ran_out_of_memory and nearest is not None and nearest.id == live.tree.present
         back: RolledBack | None = None
         kept = end.how is Ending.DONE and not too_large
         if kept and again is None:
@@ -279,7 +279,8 @@ class WorkerSupervisor:
             cell.request,
             memory_mb,
             end,
-            cell.streams,
+            cell.stdout,
+            cell.stderr,
             cell.displays,
             rolled_back=back is not None,
             told=told,
@@ -328,8 +329,8 @@ class WorkerSupervisor:
         try:
             # Check that the checkpoint lives before the worker is ended: a program of the session may have killed it.
             live.look_for_lost()
-            target = live.tree.records[node].checkpoint
-            if target is None:
+            target = live.tree.records[node]
+            if not target.pid:
                 raise CheckpointGone(f"{asked}: that state is gone; nothing was changed, and the session is as it was")
             back = live.go_back(target)
             live.drop_output()
@@ -368,7 +369,7 @@ class WorkerSupervisor:
             self.again()
 
     def _bring_back(self, live: JailedWorker, problem: str) -> JailedWorker:
-        before = live.cell
+        before = live.tree.here.depth
         try:
             if problem:
                 live.end_worker()
@@ -412,7 +413,7 @@ class WorkerSupervisor:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         found = None if for_memory else end.reason()
         why = [] if found is None else [found]
-        before, lost, on_card = live.cell, end.problem or _GONE, live.on_card
+        before, lost = live.tree.here.depth, end.problem or _GONE
         line = live.tree.line() if live.on_gpu else []
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
@@ -424,7 +425,7 @@ class WorkerSupervisor:
                     steps = before - back.cell
                     lost_cells = [live.tree.records[node] for node in line[:steps]]
                     cells = [(record.number, record.code) for record in lost_cells]
-                    gone = [notes.lost_on_gpu(cells, on_card)] if cells else []
+                    gone = [notes.lost_on_gpu(cells)] if cells else []
                     return back, [*why, notes.rolled_back(back.names, steps), *back.losses(), *gone]
             except SessionError as error:
                 lost = str(error)

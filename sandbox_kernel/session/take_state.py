@@ -15,38 +15,21 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, check_elapsed
+from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, State, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, FolderState, pack_files
+from sandbox_kernel.workspace.transfer import pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
 SAVE_S, MAX_TRIES = 120.0, 6
 _PART, _TICK_S = 1 << 20, 0.05
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a session: the memory of its guest, its age, and the files of its work folder."""
-
-    memory: SealedMemory
-    elapsed_s: float = 0.0
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    #: The work folder of a session of processes, with modes, times, links and empty folders.
-    folder: FolderState = field(default_factory=FolderState)
-    #: What the worker said of it: which variables are in it.
-    report: Mapping[str, object] = field(default_factory=dict)
-    #: The cells that make the variables which could not be stored, by their names.
-    recipes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Intake:
@@ -167,10 +150,5 @@ def take_state(worker: JailedWorker) -> State:
     if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or size != len(memory):
         why = one_line(str(answer.get("problem") or "it is not what the worker said"), 300)
         raise SessionError(f"the session's memory could not be written: {why}; try a larger disk_mb")
-    return State(memory, elapsed, files_of(worker.jail))
-
-
-def files_of(jail: Jail) -> dict[str, bytes]:
-    """Return the files of the work folder; raises ``SessionError`` when they are too many or too large."""
-    with Rooted(os.dup(jail.box_fd)) as box:
-        return dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
+    with Rooted(worker.jail.box_fd) as box:
+        return State(memory, elapsed, dict(pack_files(box).items()))

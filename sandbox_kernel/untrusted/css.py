@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import re
 
-_TEXT = (
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+HTML_PROPERTIES = names(
     "color background-color font-weight font-style font-size font-family font-variant line-height text-align "
     "text-decoration text-transform text-indent white-space vertical-align letter-spacing word-spacing word-break "
-    "overflow-wrap direction list-style-type opacity"
-)
-_BOX = (
+    "overflow-wrap direction list-style-type opacity "
     "width height min-width max-width max-height padding padding-top padding-right padding-bottom padding-left "
     "margin margin-top margin-right margin-bottom margin-left border border-top border-right border-bottom border-left "
     "border-color border-style border-width border-radius border-collapse border-spacing box-sizing display overflow "
     "overflow-x overflow-y table-layout caption-side empty-cells"
 )
-_DRAWING = (
+SVG_PROPERTIES = names(
     "fill fill-opacity fill-rule stroke stroke-width stroke-opacity stroke-linecap stroke-linejoin stroke-miterlimit "
     "stroke-dasharray stroke-dashoffset stop-color stop-opacity clip-rule clip-path mask marker-start marker-mid "
     "marker-end filter paint-order text-anchor dominant-baseline alignment-baseline font color opacity visibility "
     "display font-family font-size font-style font-weight font-stretch font-variant shape-rendering image-rendering "
     "text-rendering vector-effect mix-blend-mode isolation letter-spacing word-spacing text-decoration writing-mode"
 )
-HTML_PROPERTIES = frozenset(f"{_TEXT} {_BOX}".split())
-SVG_PROPERTIES = frozenset(_DRAWING.split())
 #: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
 TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
 
@@ -46,7 +48,15 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
         name, value = name.strip().lower(), value.strip()
         # Space in percent inside of grids and flexible boxes takes a browser several times as long at each level.
         relative = "%" in value and name.startswith(("padding", "margin"))
-        if colon and name in properties and not relative and _is_tame(value, properties):
+        if not colon or name not in properties or relative:
+            continue
+        match = _VALUE.match(value)
+        tame = match is not None and (match["inner"] is None or _FUNCTION.search(value[: value.index("(")]))
+        if properties is HTML_PROPERTIES:
+            tame = tame and not _NEGATIVE.search(value)
+        elif is_local_url(value):
+            tame = True
+        if tame:
             kept.append(f"{name}:{value}")
     return ";".join(kept) or None
 
@@ -54,12 +64,3 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
 def is_local_url(value: str) -> bool:
     """Whether a value is ``url(#…)``, a reference to an element of the same drawing."""
     return bool(_LOCAL_URL.match(value))
-
-
-def _is_tame(value: str, properties: frozenset[str]) -> bool:
-    if properties is not HTML_PROPERTIES and is_local_url(value):
-        return True
-    match = _VALUE.match(value)
-    if not match or (properties is HTML_PROPERTIES and _NEGATIVE.search(value)):
-        return False
-    return match["inner"] is None or bool(_FUNCTION.search(value[: value.index("(")]))

@@ -18,8 +18,8 @@ import nh3
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_LINES
-from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
-from sandbox_kernel.untrusted.html_reader import HtmlReader, names
+from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style, names
+from sandbox_kernel.untrusted.html_reader import HtmlReader
 from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import MAX_LATEX, TAG, as_html, may_be_typeset
 
@@ -57,7 +57,7 @@ CLASSES = {
     "table": {"dataframe"},
     "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"},
 }
-_SPANS = frozenset(("colspan", "rowspan", "span"))
+_SPANS = names("colspan rowspan span")
 _SPAN = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
 _SPANNED = re.compile(r'span="([0-9]+)"')
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
@@ -116,18 +116,11 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
         raise ContentRefused(f"it has more than {MAX_ELEMENTS} elements or {MAX_HTML >> 19} MB once it is written out")
     if cleaned.count("\n") > MAX_LINES:
         raise ContentRefused(f"it has more than {MAX_LINES} lines")
-    if _spanned(cleaned) > MAX_SPANNED:
+    spans = [_SPANNED.findall(tag) for tag in TAG.findall(cleaned)] if "span=" in cleaned else []
+    if sum(math.prod(map(int, numbers)) for numbers in spans if numbers) > MAX_SPANNED:
         raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
     kinds = {_KIND_OF.get(tag, f"<{tag}>") for tag in reader.removed if tag not in _QUIET}
     return _with_formulas(cleaned), tuple(sorted(kinds)[:_MOST_WORDS])
-
-
-def _spanned(cleaned: str) -> int:
-    total = 0
-    for tag in TAG.findall(cleaned) if "span=" in cleaned else ():
-        numbers = [int(number) for number in _SPANNED.findall(tag)]
-        total += math.prod(numbers) if numbers else 0
-    return total
 
 
 def _with_formulas(cleaned: str) -> str:
@@ -148,22 +141,16 @@ def _value(tag: str, name: str, value: str) -> str | None:
     if name == "rel":  # of nh3 itself
         return value
     try:
-        return _clean_value(tag, name, value)
+        if name == "class":
+            return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
+        if name == "style":
+            return clean_style(value, HTML_PROPERTIES)
+        if name == "src":
+            return check_data_url(value)
+        if name == "href":
+            return value.strip() if _LINK.match(value.strip()) else None
+        if name in ("title", "alt", "summary"):
+            return value[:1000]
+        return value if (_SPAN if name in _SPANS else _SHORT).match(value) else None
     except Exception:  # nh3 keeps the value of a function that raises
         return None
-
-
-def _clean_value(tag: str, name: str, value: str) -> str | None:
-    if name == "class":
-        return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
-    if name == "style":
-        return clean_style(value, HTML_PROPERTIES)
-    if name == "src":
-        return check_data_url(value)
-    if name == "href":
-        return value.strip() if _LINK.match(value.strip()) else None
-    if name in _SPANS:
-        return value if _SPAN.match(value) else None
-    if name in ("title", "alt", "summary"):
-        return value[:1000]
-    return value if _SHORT.match(value) else None

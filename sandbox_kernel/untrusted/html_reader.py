@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set
 from html import escape, unescape
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.css import names
 
 #: Most tags, attributes and character references of one output, together.
 MAX_PARTS = 40_000
@@ -29,11 +30,6 @@ _ATTRIBUTE = re.compile(
 )
 _COMMENT_END = re.compile(r"--!?>")
 _HANDLER = re.compile(r"on[A-Za-z]+\Z")
-
-
-def names(text: str) -> frozenset[str]:
-    """Return the words of a text."""
-    return frozenset(text.split())
 
 
 #: Elements whose content is not markup; only their own end tag ends it.

@@ -18,25 +18,24 @@ def check_json(value: object, most: int = MAX_CHARACTERS) -> object:
 
     ``most`` is the most characters of all its texts together.
     """
-    return _Copier(most).copy(value, 0)
+    values = characters = 0
 
+    def text(value: str) -> str:
+        nonlocal characters
+        characters += len(value)
+        if characters > most:
+            raise ContentRefused(f"it holds more than {most >> 20} MB of text")
+        return encodable(value)
 
-class _Copier:
-    """Copies a value and counts its parts, so that the value as a whole is bounded."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.values = 0
-        self.characters = 0
-
-    def copy(self, value: object, depth: int) -> object:
-        self.values += 1
+    def copy(value: object, depth: int) -> object:
+        nonlocal values
+        values += 1
         if depth > MAX_DEPTH:
             raise ContentRefused(f"it is nested deeper than {MAX_DEPTH}")
-        if self.values > MAX_VALUES:
+        if values > MAX_VALUES:
             raise ContentRefused(f"it holds more than {MAX_VALUES} values")
         if isinstance(value, str):
-            return self.text(value)
+            return text(value)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
@@ -48,18 +47,14 @@ class _Copier:
                 raise ContentRefused(f"it holds {value}, which is no JSON")
             return float(value)
         if isinstance(value, list | tuple):
-            return [self.copy(item, depth + 1) for item in value]
+            return [copy(item, depth + 1) for item in value]
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
                 raise ContentRefused("it holds a key that is not text")
-            return {self.text(key): self.copy(item, depth + 1) for key, item in value.items()}
+            return {text(key): copy(item, depth + 1) for key, item in value.items()}
         raise ContentRefused(f"it holds a {type(value).__name__}, which is no JSON")
 
-    def text(self, value: str) -> str:
-        self.characters += len(value)
-        if self.characters > self.most:
-            raise ContentRefused(f"it holds more than {self.most >> 20} MB of text")
-        return encodable(value)
+    return copy(value, 0)
 
 
 def encodable(value: str) -> str:

@@ -111,8 +111,9 @@ def _parser() -> MarkdownIt:
     parser.inline.ruler.before("escape", "formula", _inline_formula)
     parser.block.ruler.before("code", "steps", _count, inside)
     parser.block.ruler.before("fence", "formula", _block_formula, inside)
-    for name, rule in (("formula", _show_formula), ("formula_block", _show_block), ("image", _show_picture)):
-        parser.add_render_rule(name, rule)
+    parser.add_render_rule("formula", lambda _, tokens, index, *more: escape(tokens[index].content))
+    parser.add_render_rule("formula_block", lambda _, tokens, index, *more: f"<p>{escape(tokens[index].content)}</p>\n")
+    parser.add_render_rule("image", _show_picture)
     return parser
 
 
@@ -126,8 +127,9 @@ def _count(state: StateInline | StateBlock, *_: object) -> bool:
 def _inline_formula(state: StateInline, silent: bool) -> bool:
     if state.src[state.pos] not in "$\\" or not state.env["typeset"]:
         return False
+    kind = "formula"
     if state.src.startswith("\\$", state.pos):  # an escaped dollar sign
-        content, length = "\\$", 2
+        kind, content, length = "html_inline", "<span>$</span>", 2
     else:
         match = _INLINE.match(state.src, state.pos, state.posMax)
         if match is None:
@@ -136,7 +138,7 @@ def _inline_formula(state: StateInline, silent: bool) -> bool:
         if match["round"] is not None or match["square"] is not None:  # \\( in Markdown is \( in TeX
             content = f"{content[1:-3]}{content[-2:]}"
     if not silent:
-        state.push("formula", "", 0).content = content
+        state.push(kind, "", 0).content = content
     state.pos += length
     return True
 
@@ -163,15 +165,6 @@ def _block_formula(state: StateBlock, line: int, last: int, silent: bool) -> boo
         token = state.push("formula_block", "", 0)
         token.content = state.getLines(line, number + 1, state.blkIndent, False).strip()
     return True
-
-
-def _show_formula(_renderer: RendererHTML, tokens: Sequence[Token], index: int, *_: object) -> str:
-    content = tokens[index].content
-    return "<span>$</span>" if content == "\\$" else escape(content)
-
-
-def _show_block(_renderer: RendererHTML, tokens: Sequence[Token], index: int, *_: object) -> str:
-    return f"<p>{escape(tokens[index].content)}</p>\n"
 
 
 def _show_picture(

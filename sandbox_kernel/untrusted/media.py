@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
 
 from sandbox_kernel.untrusted import ContentRefused
 
+IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SIDE = 16384
 MAX_PIXELS = 50_000_000
@@ -31,7 +31,7 @@ def check_image(mime: str, encoded: str) -> str:
         raise ContentRefused("it is not base64") from None
     if len(data) > MAX_IMAGE_BYTES:
         raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
-    size = _PICTURES[mime](data)
+    size = _size(mime, data)
     if size is None:
         raise ContentRefused(f"its content is not {mime}")
     width, height = size
@@ -51,19 +51,20 @@ def check_data_url(url: str) -> str | None:
         return None
 
 
-def _png(data: bytes) -> tuple[int, int] | None:
-    if data[:8] != b"\x89PNG\r\n\x1a\n" or data[8:16] != b"\0\0\0\rIHDR" or len(data) < 45:
-        return None
-    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+def _size(mime: str, data: bytes) -> tuple[int, int] | None:
+    """Return width and height of a picture by its header; None if it is not of this type."""
+    if mime == "image/jpeg":
+        return _jpeg_size(data)
+    if mime == "image/webp":
+        return _webp_size(data)
+    if mime == "image/png" and data[:16] == b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" and len(data) >= 45:
+        return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    if mime == "image/gif" and data[:6] in (b"GIF87a", b"GIF89a") and len(data) >= 14:
+        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    return None
 
 
-def _gif(data: bytes) -> tuple[int, int] | None:
-    if data[:6] not in (b"GIF87a", b"GIF89a") or len(data) < 14:
-        return None
-    return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
-
-
-def _jpeg(data: bytes) -> tuple[int, int] | None:
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     """Return the size from the frame header, which comes after any number of segments."""
     if data[:3] != b"\xff\xd8\xff":
         return None
@@ -87,7 +88,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _webp(data: bytes) -> tuple[int, int] | None:
+def _webp_size(data: bytes) -> tuple[int, int] | None:
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
         return None
     kind = data[12:16]
@@ -99,12 +100,3 @@ def _webp(data: bytes) -> tuple[int, int] | None:
     if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
         return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
     return None
-
-
-_PICTURES: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
-    "image/png": _png,
-    "image/jpeg": _jpeg,
-    "image/gif": _gif,
-    "image/webp": _webp,
-}
-IMAGE_TYPES = frozenset(_PICTURES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
@@ -34,7 +34,7 @@ _LETTER = MAX_WORK // MAX_LATEX
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _PAGE = "it would run in the page, with the rights of the page"
 _OTHER = "it is not of a type that is shown; text, tables, pictures, SVG and HTML are"
-#: What types are called, and why a page does not get them; the others are cleaned.
+#: What the types are called that a page gets, cleaned; and those that it never gets, with the reason.
 _NAMES = {
     "text/plain": "text",
     "text/html": "HTML",
@@ -161,18 +161,17 @@ def _name(mime: object) -> str:
 def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if mime == "application/json":
         return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), ()
-    cleaner = _CLEANERS.get(mime)
-    if cleaner is None and mime not in IMAGE_TYPES:
+    if mime not in _NAMES:
         raise ContentRefused(_NEVER.get(mime, ("", _OTHER))[1])
     # nbformat allows text as a list of lines.
     if isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value):
         value = "".join(value)
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
-    if cleaner is None:
+    if mime in IMAGE_TYPES:
         return check_image(mime, value), ()
     try:
-        clean, taken = cleaner(encodable(value))
+        clean, taken = _clean_text(mime, encodable(value))
     except ContentRefused:
         raise
     except Exception as error:  # a library that does not cope with it must not end the cell
@@ -191,31 +190,21 @@ def _turned(mime: str, text: str) -> int:
     return sum(turns(block) ** 2 for block in blocks)
 
 
-def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
+def _clean_text(mime: str, text: str) -> tuple[str, tuple[str, ...]]:
+    """Clean a text of one of ``_NAMES``. Parsers (nh3 and others) are loaded by the first cell that needs them."""
+    if mime == "text/html":
+        from sandbox_kernel.untrusted.html import clean_html
 
-    return clean_html(text)
+        return clean_html(text)
+    if mime == "text/markdown":
+        from sandbox_kernel.untrusted.markdown import markdown_to_html
 
+        return markdown_to_html(text)
+    if mime == "image/svg+xml":
+        from sandbox_kernel.untrusted.svg import clean_svg
 
-def _svg(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.svg import clean_svg
-
-    return clean_svg(text), ()
-
-
-def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markdown import markdown_to_html
-
-    return markdown_to_html(text)
-
-
-_CLEANERS: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
-    "text/plain": lambda text: (safe_text(text), ()),
-    "text/html": _html,
-    "text/markdown": _markdown,
-    "text/latex": lambda text: (check_latex(text), ()),
-    "image/svg+xml": _svg,
-}
+        return clean_svg(text), ()
+    return check_latex(text) if mime == "text/latex" else safe_text(text), ()
 
 
 def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]:

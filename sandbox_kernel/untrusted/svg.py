@@ -7,71 +7,18 @@ the second. Expat parses it in one pass; elements and attributes on the lists be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from html import escape
 from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.css import SVG_PROPERTIES, clean_style, is_local_url
+from sandbox_kernel.untrusted.css import SVG_PROPERTIES, clean_style, is_local_url, names
 from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import defused, may_be_typeset
 
-# Bounds the work of drawing something after its references are followed.
-#
-# Ten elements that each use the next one ten times are a few bytes, but ten thousand million shapes for a browser. The
-# same holds for a marker that is drawn at each point of a line.
-
+#: Most work of drawing, in simple shapes, after references are followed: ten elements that each use the next one ten
+#: times are a few bytes, but ten thousand million shapes for a browser. So is a marker at each point of a line.
 MAX_DRAWN = 200_000
 _MAX_CHAIN = 50
-
-
-class References:
-    """Collects which elements contain or use which others. ``check`` refuses a drawing that would become too large."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = [""]
-        self._uses: dict[str, list[tuple[str, int]]] = {}
-        self._sizes: dict[str, int] = {"": 0}
-
-    def enter(self, name: str) -> None:
-        """Register the start of an element; ``name`` is its id, or empty."""
-        inside = self._names[-1]
-        if name and name != inside:
-            self._uses.setdefault(inside, []).append((name, 1))
-        self._names.append(name or inside)
-        self.weigh(1)
-
-    def weigh(self, work: int) -> None:
-        """Add to the work of drawing the current element; 1 is a simple shape."""
-        self._sizes[self._names[-1]] = self._sizes.get(self._names[-1], 0) + work
-
-    def leave(self) -> None:
-        """Register the end of an element."""
-        self._names.pop()
-
-    def refer(self, names: Iterable[str], times: int = 1) -> None:
-        """Register that the current element draws other elements, by their ids, so many times each."""
-        self._uses.setdefault(self._names[-1], []).extend((name, times) for name in names)
-
-    def check(self) -> None:
-        """Raise ``ContentRefused`` if the work is too much, or references form too long a chain."""
-        known: dict[str, int] = {}
-        if self._drawn("", known, 0) > MAX_DRAWN:
-            raise ContentRefused(f"to draw it is the work of more than {MAX_DRAWN} shapes")
-
-    def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
-        if name in known:
-            return known[name]
-        if chain > _MAX_CHAIN:
-            raise ContentRefused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
-        known[name] = 1  # an element that uses itself is drawn once, as in browsers
-        total = self._sizes.get(name, 0)
-        for used, times in self._uses.get(name, ()):
-            total = min(total + times * self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
-        known[name] = total
-        return total
-
-
 MAX_SVG = 8 << 20
 MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
@@ -81,25 +28,23 @@ _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 #: Left out: script, style, foreignObject and a; animate* and set, which change attributes later; title and desc, which
 #: may contain HTML; feMorphology, which looks at a million points for each.
-_TAG_NAMES = (
+_TAGS = names(
     "svg g defs symbol use path rect circle ellipse line polyline polygon text tspan textPath clipPath mask marker "
     "pattern linearGradient radialGradient stop image filter feGaussianBlur feOffset feBlend feColorMatrix feFlood "
     "feComposite feMerge feMergeNode"
 )
-_GONE_WITH_CONTENT_NAMES = "script style foreignObject metadata title desc iframe object embed math"
-_GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
-_TAGS = frozenset(_TAG_NAMES.split())
-_GEOMETRY = (
+_GONE_WITH_CONTENT = names("script style foreignObject metadata title desc iframe object embed math")
+_ATTRIBUTES = SVG_PROPERTIES | names(
     "x y x1 y1 x2 y2 cx cy r rx ry dx dy fx fy width height d points viewBox preserveAspectRatio transform rotate "
     "offset version baseProfile textLength lengthAdjust startOffset pathLength gradientUnits gradientTransform "
     "spreadMethod patternUnits patternContentUnits patternTransform clipPathUnits maskUnits maskContentUnits "
     "filterUnits primitiveUnits markerWidth markerHeight markerUnits refX refY orient stdDeviation in in2 "
-    "result mode type values operator k1 k2 k3 k4 radius flood-color flood-opacity id"
+    "result mode type values operator k1 k2 k3 k4 radius flood-color flood-opacity id "
+    "style"
 )
-_ATTRIBUTES = frozenset(_GEOMETRY.split()) | SVG_PROPERTIES | {"style"}
-_REFERENCING = frozenset({"use", "textPath", "linearGradient", "radialGradient", "pattern", "image"})
+_REFERENCING = names("use textPath linearGradient radialGradient pattern image")
 #: Only these have markers, which would otherwise be inherited by any number of lines.
-_MARKED = frozenset(("path", "line", "polyline", "polygon"))
+_MARKED = names("path line polyline polygon")
 _UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-end"}
 #: Each number or command of a line may be a point of it.
 _POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
@@ -124,10 +69,8 @@ def clean_svg(markup: str) -> str:
         raise ContentRefused(f"it has more than {MAX_PARTS} elements")
     may_be_typeset(markup)
     joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
-    writer = _Writer(joins)
     # A byte order mark and blanks before the declaration are common, but not allowed in XML.
-    text = markup.lstrip("\ufeff \t\r\n").replace("&nbsp;", "&#160;")
-    return writer.read(text)
+    return _Writer(joins).read(markup.lstrip("\ufeff \t\r\n").replace("&nbsp;", "&#160;"))
 
 
 class _Writer:
@@ -140,7 +83,10 @@ class _Writer:
         self._open: list[str | None] = []
         self._skipping = 0
         self._parts = 0
-        self._references = References()
+        #: The ids of the open elements, from the root; the work of drawing each; and what each draws, how many times.
+        self._names: list[str] = [""]
+        self._work: dict[str, int] = {"": 0}
+        self._uses: dict[str, list[tuple[str, int]]] = {}
 
     def read(self, text: str) -> str:
         parser = expat.ParserCreate("utf-8")
@@ -148,16 +94,37 @@ class _Writer:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        # Values of entities and defaults of attributes multiply: a few kilobytes become gigabytes.
-        parser.EntityDeclHandler = parser.AttlistDeclHandler = _refuse_declarations
+        parser.EntityDeclHandler = parser.AttlistDeclHandler = self._declared
         try:
             parser.Parse(re.sub(r"\A<\?xml[^>]{0,200}\?>", "", text).encode(), True)
         except expat.ExpatError as error:
             raise ContentRefused(f"it is not well-formed ({error})") from None
         if not self._written:
             raise ContentRefused("there is no <svg> in it")
-        self._references.check()
+        if self._drawn("", {}, 0) > MAX_DRAWN:
+            raise ContentRefused(f"to draw it is the work of more than {MAX_DRAWN} shapes")
         return "".join(self._written)
+
+    def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
+        """Return the work of drawing an element with all that it contains and uses."""
+        if name in known:
+            return known[name]
+        if chain > _MAX_CHAIN:
+            raise ContentRefused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
+        known[name] = 1  # an element that uses itself is drawn once, as in browsers
+        total = self._work.get(name, 0)
+        for used, times in self._uses.get(name, ()):
+            total = min(total + times * self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
+        known[name] = total
+        return total
+
+    def _weigh(self, work: int) -> None:
+        """Add to the work of drawing the current element; 1 is a simple shape."""
+        self._work[self._names[-1]] = self._work.get(self._names[-1], 0) + work
+
+    def _declared(self, *_: object) -> None:
+        """Refuse values of entities and defaults of attributes: they multiply, from kilobytes to gigabytes."""
+        raise ContentRefused("it declares entities or attributes")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._parts += 1 + len(attributes)
@@ -187,35 +154,40 @@ class _Writer:
             return
         opened = self._open.pop()
         if opened is not None:
-            self._references.leave()
+            self._names.pop()
             self._written.append(f"</{opened}>")
 
     def _text(self, text: str) -> None:
         if not self._skipping and self._open:
-            self._references.weigh(len(text) // 4)
+            self._weigh(len(text) // 4)
             self._written.append(escape(defused(text)))
 
     def _attributes(self, tag: str, attributes: dict[str, str]) -> str:
-        self._references.enter(attributes.get("id", ""))
+        name, inside = attributes.get("id", ""), self._names[-1]
+        if name and name != inside:
+            self._uses.setdefault(inside, []).append((name, 1))
+        self._names.append(name or inside)
         points = len(_POINT.findall(attributes.get("d", "") + attributes.get("points", "")))
-        self._references.weigh(points // 4 + (_LAYER if tag.startswith("fe") else 0))
+        self._weigh(1 + points // 4 + (_LAYER if tag.startswith("fe") else 0))
         properties = SVG_PROPERTIES if tag in _MARKED else _UNMARKED_PROPERTIES
         written = ""
         for key, value in attributes.items():
-            name = key.rpartition(":")[2]
-            if name == "href" and key in ("href", "xlink:href") and tag in _REFERENCING:
+            if key in ("href", "xlink:href") and tag in _REFERENCING:
                 clean = check_data_url(value) if tag == "image" else value if _FRAGMENT.match(value) else None
                 key = "xlink:href"
             elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
-                clean = clean_style(value, properties) if key == "style" else _filter(value)
+                is_safe = is_local_url(value) or (_PLAIN.match(value) and not _URL.search(value))
+                clean = clean_style(value, properties) if key == "style" else value if is_safe else None
             else:
                 continue
             if clean is None or f" {key}=" in written:
                 continue
             said = clean if key == "style" else f"{key}:{clean[:200]}"
-            self._references.weigh(_LAYER * len(_IS_LAYER.findall(said)) + _dashes(said))
+            self._weigh(_LAYER * len(_IS_LAYER.findall(said)) + _dashes(said))
             if "#" in clean and key not in ("id", "d", "points"):
-                self._references.refer(_TARGET.findall(clean[:5000]), max(1, points) if "marker-mid" in said else 1)
+                times = max(1, points) if "marker-mid" in said else 1
+                used = [(target, times) for target in _TARGET.findall(clean[:5000])]
+                self._uses.setdefault(self._names[-1], []).extend(used)
             written += f' {key}="{escape(clean)}"'
         return written
 
@@ -230,13 +202,3 @@ def _dashes(said: str) -> int:
         return _SHORT_DASHES if sum(map(float, lengths)) < len(lengths) / 2 else _DASHES
     except ValueError:
         return _SHORT_DASHES
-
-
-def _filter(value: str) -> str | None:
-    if is_local_url(value) or (_PLAIN.match(value) and not _URL.search(value)):
-        return value
-    return None
-
-
-def _refuse_declarations(*_: object) -> None:
-    raise ContentRefused("it declares entities or attributes")

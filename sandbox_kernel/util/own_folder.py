@@ -260,6 +260,18 @@ class LockedFolder:
         os.close(fd)
         return None
 
+    @staticmethod
+    @contextlib.contextmanager
+    def alone(path: str) -> Iterator[None]:
+        """Have a folder, which is made if need be, for a block of code; waits while another process has it."""
+        make_own_folder(path)
+        fd = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
     def remove(self) -> None:
         """Remove the folder with everything in it."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -38,7 +38,7 @@ from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kernel_folder import KernelFolder
+    from sandbox_kernel.wrapped.kept_changes import KernelFolder
 
 
 # Brings the relay a connection to each of the kernel's five channels, out of the jail.
@@ -134,16 +134,6 @@ class WayOut:
         return None
 
 
-def socket_prefix(places: Places) -> str:
-    """Return the path of the kernel's unix sockets up to their number, as Jupyter's protocol names them."""
-    prefix = f"{places.tmp}/{_SOCKET_NAME}"
-    if len(os.fsencode(prefix)) + 5 > _LONGEST:
-        raise EnforcerUnavailable(
-            LANDLOCK, f"a kernel's sockets in {places.tmp!r} would have too long names; set TMPDIR to a shorter path"
-        )
-    return prefix
-
-
 #: A kernel lives until it is shut down; a job must have a time limit.
 _FOREVER_S = 10 * 365 * 24 * 3600.0
 #: Threads count as processes, and runtimes with a pool of threads have dozens.
@@ -179,7 +169,7 @@ class InnerKernel:
         #: The user's folder that the kernel works on; None for none.
         self.folder: KernelFolder | None = None
         if options.here:
-            from sandbox_kernel.wrapped.kernel_folder import KernelFolder  # most kernels work on no folder of the user
+            from sandbox_kernel.wrapped.kept_changes import KernelFolder  # most kernels work on no folder of the user
 
             self.folder = KernelFolder(options)
         self.key = secrets.token_hex(32)
@@ -277,7 +267,11 @@ class InnerKernel:
         sys.stderr.flush()
 
     def _job(self, places: Places) -> Job:
-        sockets = socket_prefix(places) if self._enforcer == LANDLOCK else ""
+        sockets = f"{places.tmp}/{_SOCKET_NAME}" if self._enforcer == LANDLOCK else ""
+        if len(os.fsencode(sockets)) + 5 > _LONGEST:
+            raise EnforcerUnavailable(
+                LANDLOCK, f"sockets of a kernel in {places.tmp!r} have too long names; set TMPDIR to a shorter path"
+            )
         connection = {
             "transport": "ipc" if sockets else "tcp",
             "ip": sockets or "127.0.0.1",

@@ -13,7 +13,7 @@ from sandbox_kernel.wrapped.inner_kernel import KernelEnd
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kernel_folder import CellChanges
+    from sandbox_kernel.wrapped.kept_changes import CellChanges
 
 NO_START = "KernelDidNotStart"
 #: The most files that one line names.

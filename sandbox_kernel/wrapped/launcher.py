@@ -27,7 +27,11 @@ _OWN_MEMORY = 3 << 30
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a kernel to its end and return the exit code of this process."""
-    connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
+    except SandboxError as error:
+        _say(str(error))
+        return 2
     wanted = _Wanted()
     try:
         kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))

@@ -28,11 +28,11 @@ MAX_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CellFailure:
-    """One cell that failed or ran out of time: its number from 1, and the error that it sent, if any."""
+    """A cell, by its number from 1: that it ran out of time, or the error that it sent."""
 
     cell: int
-    name: str
-    words: str
+    name: str = ""
+    words: str = ""
     out_of_time: bool = False
 
 
@@ -61,7 +61,6 @@ class KernelRecorder:
     def __init__(self) -> None:
         self.record = KernelRecord(folder="", cells=0)
         self._numbers: dict[str, int] = {}
-        self._out_of_time: set[int] = set()
 
     def sent(self, message_id: str) -> None:
         """A front end sent a cell."""
@@ -71,21 +70,17 @@ class KernelRecorder:
 
     def interrupted(self, message_id: str) -> None:
         """A cell was interrupted because its time was over; it may catch that, and is listed all the same."""
-        number = self._numbers.get(message_id, 0)
-        self._out_of_time.add(number)
-        if len(self.record.failures) < MOST_FAILURES:
-            self.record.failures.append(CellFailure(cell=number, name="", words="", out_of_time=True))
+        self._add(CellFailure(cell=self._numbers.get(message_id, 0), out_of_time=True))
 
     def failed(self, message_id: str, error: Mapping[str, object]) -> None:
         """A cell failed with an error that was cleaned already."""
-        number, failures = self._numbers.get(message_id), self.record.failures
-        if number is not None and len(failures) < MOST_FAILURES:
+        if number := self._numbers.get(message_id):
             name, words = line(error.get("ename")), line(error.get("evalue"), _MOST_WORDS)
-            bare = CellFailure(cell=number, name="", words="", out_of_time=True)
-            if bare in failures:
-                failures.remove(bare)
-            late = number in self._out_of_time
-            failures.append(CellFailure(cell=number, name=name, words=words, out_of_time=late))
+            self._add(CellFailure(cell=number, name=name, words=words))
+
+    def _add(self, failure: CellFailure) -> None:
+        if len(self.record.failures) < MOST_FAILURES:
+            self.record.failures.append(failure)
 
 
 def append(path: str, record: KernelRecord) -> None:
@@ -125,8 +120,8 @@ def read(path: str) -> list[KernelRecord]:
 def describe(record: KernelRecord) -> Iterable[str]:
     """Return what stopped a kernel or its cells, one line each; none when all went well."""
     for failure in record.failures:
-        parts = ("out of time" if failure.out_of_time else "", failure.name)
-        yield f"cell {failure.cell}: {', '.join(filter(None, parts))}" + (f": {failure.words}" if failure.words else "")
+        said = f"{failure.name}: {failure.words}" if failure.words else failure.name
+        yield f"cell {failure.cell}: {'out of time' if failure.out_of_time else said}"
     if record.ended:
         yield f"ended: {record.ended}: {record.words}"
     if record.limit:

@@ -16,7 +16,11 @@ NONE = SandboxPolicy()
         (NONE, "process+sandbox", "Network: none."),
         (NONE.allow_domain("a.test"), "process+sandbox", "Network: only a.test, through the proxy variables."),
         (NONE.allow_domain("a.test", 1, 2), "process+sandbox", "Network: only a.test (ports 1, 2), through the proxy"),
-        (NONE.allow_domain("a.test", 1), "wasm", "Network: only a.test (port 1), through fetch in JavaScript and curl"),
+        (
+            NONE.allow_domain("a.test", 1),
+            "wasm",
+            "Network: only a.test (ports 1), through fetch in JavaScript and curl",
+        ),
         (NONE.allow_network(), "process+sandbox", "Network: public addresses on ports 80 and 443, through the proxy"),
     ],
 )

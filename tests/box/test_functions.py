@@ -130,13 +130,6 @@ def test_a_session_calls_functions_behind_every_wall(walled: Sandbox) -> None:
         assert [(call.name, call.arguments) for call in result.calls] == [("search", {"query": "x", "limit": 5})]
 
 
-def test_without_functions_there_is_no_module_and_no_hatch() -> None:
-    with Sandbox() as plain:
-        result = plain.run("import os\nprint([n for n in os.environ if 'HATCH' in n])\nimport host")
-    assert result.stdout == "[]\n"
-    assert "No module named 'host'" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("call", "error"),
     [

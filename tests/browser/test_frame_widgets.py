@@ -22,20 +22,6 @@ with caught:
     display(Markdown("some **Markdown**"))
     1/0
 caught"""
-ANYWIDGET = '''
-import anywidget, traitlets
-class Counter(anywidget.AnyWidget):
-    _esm = """export default { render({ model, el }) {
-        const button = document.createElement("button");
-        const draw = () => { button.textContent = `count ${model.get("count")} ${model.get("data")?.getUint8(1)}`; };
-        button.addEventListener("click", () => { model.set("count", model.get("count") + 1); model.save_changes(); });
-        model.on("change:count", draw); draw(); el.append(button); } }"""
-    count = traitlets.Int(0).tag(sync=True)
-    data = traitlets.Bytes(b"\\x05\\x07").tag(sync=True)
-counter = Counter()
-counter
-'''
-
 #: Draws what it is told to; it has no state.
 CANVAS = '''
 import anywidget
@@ -88,22 +74,6 @@ def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) 
     expect(caught.locator("strong")).to_have_text("Markdown")  # the widget showed the name of its class
     expect(caught.locator("pre", has_text="ZeroDivisionError").first).to_contain_text("1/0")  # its traceback
     lab.screenshot(f"frames-widgets-{kernel}")
-
-
-def test_an_anywidget_with_bytes_runs_unchanged(lab: LabPage) -> None:
-    need(importlib.util.find_spec("anywidget"), "anywidget is not installed")
-    lab.server.write_notebook(
-        "anywidget.ipynb", notebook_of(code_cell(ANYWIDGET), code_cell("counter.count"), kernel="sandbox")
-    )
-    lab.open("anywidget.ipynb")
-    lab.command("notebook:run-cell")
-    button = inner(lab, 0).locator("button")
-    expect(button).to_have_text("count 0 7")
-    button.click()
-    expect(button).to_have_text("count 1 7")
-    lab.select_cell(1)
-    lab.command("notebook:run-cell")
-    expect(lab.output(1)).to_contain_text("1")
 
 
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])

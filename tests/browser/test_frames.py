@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
-import nbformat
 import pytest
-from nbconvert import HTMLExporter
-from nbconvert.preprocessors import ExecutePreprocessor
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import ARTIFACTS
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
-from tests.conftest import need
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 PLOTLY = "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(x=['a', 'b'], y=[3, 5]))\nfig"
-
-
-def test_a_plotly_figure_is_drawn_in_a_frame(lab: LabPage) -> None:
-    lab.server.write_notebook("plotly.ipynb", notebook_of(code_cell(PLOTLY), code_cell("fig.show()"), kernel="sandbox"))
-    asked: list[str] = []
-    lab.page.on("request", lambda request: asked.append(request.url))
-    lab.open("plotly.ipynb")
-    lab.run_all()
-    for index in (0, 1):
-        inner = lab.output(index).frame_locator("iframe").frame_locator("iframe")
-        expect(inner.locator(".bars path")).to_have_count(2)
-    lab.screenshot("frames-plotly")
-    assert [url for url in asked if not url.startswith((lab.server.url, "data:", "blob:", "about:"))] == []
 
 
 def test_the_next_figure_is_drawn_in_a_frame_that_has_the_library_already(own_lab: LabPage) -> None:
@@ -66,30 +46,11 @@ element.textContent = 'drawn';
 try { parent.parent.document.title = 'taken'; } catch (error) { element.textContent += ` ${error.name}`; }"""
 
 
-def test_javascript_of_a_cell_draws_in_its_frame_and_reaches_no_page(lab: LabPage) -> None:
-    lab.server.write_notebook("javascript.ipynb", notebook_of(code_cell(JAVASCRIPT), kernel="sandbox"))
-    lab.open("javascript.ipynb")
-    lab.run_all()
-    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
-    expect(inner.locator("#element")).to_have_text("drawn SecurityError")
-    assert "taken" not in lab.page.title()
-
-
 ADDED = """%%javascript
 const outer = document.createElement('div'), inner = document.createElement('div');
 element.append(outer);
 outer.append(inner);
 inner.innerHTML = "<button onclick='this.textContent += 1'>pressed </button>";"""
-
-
-def test_a_handler_in_nodes_that_are_added_one_into_the_other_is_called_once(lab: LabPage) -> None:
-    lab.server.write_notebook("added.ipynb", notebook_of(code_cell(ADDED), kernel="sandbox"))
-    lab.open("added.ipynb")
-    lab.run_all()
-    button = lab.output(0).frame_locator("iframe").frame_locator("iframe").locator("button")
-    expect(button).to_have_text("pressed ")
-    button.click()
-    expect(button).to_have_text("pressed 1")
 
 
 MARKUP = """from IPython.display import HTML
@@ -107,10 +68,18 @@ document.querySelector('.set').setAttribute('onclick', "this.textContent += ' se
 <a href="javascript:void(document.querySelector('h4').textContent = 'changed')">program</a></p><h4 id=below>heading</h4>''')"""
 
 
-def test_links_handlers_and_programs_of_markup_do_what_they_do_in_a_page(lab: LabPage) -> None:
-    lab.server.write_notebook("markup.ipynb", notebook_of(code_cell(MARKUP), kernel="sandbox"))
+def test_links_handlers_and_programs_of_outputs_do_what_they_do_in_a_page_and_reach_none(lab: LabPage) -> None:
+    cells = map(code_cell, (MARKUP, JAVASCRIPT, ADDED))
+    lab.server.write_notebook("markup.ipynb", notebook_of(*cells, kernel="sandbox"))
     lab.open("markup.ipynb")
     lab.run_all()
+    inner = lab.output(1).frame_locator("iframe").frame_locator("iframe")
+    expect(inner.locator("#element")).to_have_text("drawn SecurityError")
+    assert "taken" not in lab.page.title()
+    button = lab.output(2).frame_locator("iframe").frame_locator("iframe").locator("button")
+    expect(button).to_have_text("pressed ")
+    button.click()
+    expect(button).to_have_text("pressed 1")  # in nodes that were added one into the other
     inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
     expect(inner.locator("i")).to_have_text("placed")
     # A click and keys, as of a user: the focus that Playwright's `fill` takes without a press is taken back.
@@ -167,25 +136,6 @@ def test_a_file_that_an_output_wants_to_save_is_saved_when_the_user_says_so(lab:
     )
 
 
-def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLOTLY), nbformat.v4.new_code_cell("fig")])
-    notebook.metadata["kernelspec"] = {"name": "sandbox", "display_name": "Sandbox", "language": "python"}
-    executed, _ = ExecutePreprocessor(timeout=100).preprocess(notebook, {"metadata": {"path": str(tmp_path)}})
-    page_text, _ = HTMLExporter().from_notebook_node(executed)
-    assert page_text.count("H4sI") == 1  # the beginning of gzip in base64: the library is there once
-    (tmp_path / "page.html").write_text(page_text)
-    page = chromium.new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto((tmp_path / "page.html").as_uri())
-    for index in (1, 2):  # the first frame holds the library
-        inner = page.frame_locator("iframe").nth(index).frame_locator("iframe")
-        expect(inner.locator(".bars path")).to_have_count(2)
-    page.screenshot(path=ARTIFACTS / "frames-nbconvert.png")
-    page.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:", "https://cdnjs."))] == []
-
-
 LOOP = """from IPython.display import HTML
 HTML('''<p>here</p><script>setTimeout(() => { const end = Date.now() + 40000; while (Date.now() < end); }, 1000)</script>''')"""
 
@@ -201,20 +151,3 @@ def test_a_frame_that_loops_gets_a_button_that_stops_it(own_lab: LabPage) -> Non
     bar.locator("button").click()
     expect(lab.output(0)).to_contain_text("This output was stopped")
     expect(lab.output(0).locator("iframe")).to_have_count(0)
-
-
-ITABLES = "import pandas as pd\nfrom itables import show\nshow(pd.DataFrame({'city': ['Bern']}))"
-
-
-def test_a_table_of_itables_is_dark_in_a_dark_page(lab: LabPage) -> None:
-    need(importlib.util.find_spec("itables"), "itables is not installed")
-    lab.set_theme("JupyterLab Dark")
-    try:
-        lab.server.write_notebook("dark.ipynb", notebook_of(code_cell(ITABLES), kernel="sandbox"))
-        lab.open("dark.ipynb")
-        lab.run_all()
-        shown = lab.output(0).frame_locator("iframe").frame_locator("iframe").locator(".dt-container")
-        expect(shown).to_contain_text("Bern")
-        expect(shown).not_to_have_css("background-color", "rgb(255, 255, 255)")
-    finally:
-        lab.set_theme("JupyterLab Light")

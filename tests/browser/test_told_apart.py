@@ -138,27 +138,3 @@ def test_without_the_extension_a_forged_receipt_stands_in_a_frame_too(own_lab: L
         check_frame(html.locator(":scope > blockquote"))
     expect(receipt).to_contain_text("isolated process")
     expect(receipt.locator("blockquote")).to_have_count(0)
-
-
-def test_one_session_does_not_rewrite_what_another_has_shown(lab: LabPage) -> None:
-    show = "from IPython.display import display\ndisplay({'text/html': '<b>balance: 100</b>'}, raw=True, display_id='balance')"
-    rewrite = (
-        show.replace("display(", "update_display(")
-        .replace("import display", "import update_display")
-        .replace("100", "999")
-    )
-    cells = [
-        f"%%sandbox python --session bank\n{show}",
-        rewrite,
-        f"%%sandbox --session bank\n{rewrite.replace('999', '80')}",
-    ]
-    lab.server.write_notebook("balance.ipynb", notebook_of(*map(code_cell, cells[:2]), kernel="sandbox"))
-    lab.open("balance.ipynb")
-    lab.run_all()
-    expect(lab.receipt(1)).to_be_visible()
-    expect(lab.output(0)).to_contain_text("balance: 100")
-    lab.leave()
-    lab.server.write_notebook("balance-own.ipynb", notebook_of(*map(code_cell, cells), kernel="sandbox"))
-    lab.open("balance-own.ipynb")
-    lab.run_all()
-    expect(lab.output(0)).to_contain_text("balance: 80")

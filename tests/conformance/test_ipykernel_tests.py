@@ -73,7 +73,7 @@ def run(suite: Path, name: str, *tests: str) -> dict[str, str]:
         "JUPYTER_RUNTIME_DIR": str(suite / "runtime"),
     }
     if name in CELL_TIMEOUTS:
-        env["SANDBOX_KERNEL_TIMEOUT"] = CELL_TIMEOUTS[name]
+        env["SANDBOX_KERNEL_OPTIONS"] = f"--timeout {CELL_TIMEOUTS[name]}"
     record = suite / f"{name}.xml"
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={record}"]
     chosen = [f"tests/{test}" for test in tests] or [f"tests/{name}"]

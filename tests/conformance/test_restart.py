@@ -74,7 +74,7 @@ def test_changes_to_the_users_folder_outlive_a_killed_kernel(client_class, state
     project = state / "project"
     project.mkdir()
     (project / "data.csv").write_text("1\n")
-    env = {"JPY_SESSION_NAME": str(project / "a.ipynb"), "SANDBOX_KERNEL_HERE": str(project)}
+    env = {"JPY_SESSION_NAME": str(project / "a.ipynb"), "SANDBOX_KERNEL_OPTIONS": f"--here={project}"}
     client = client_class(env=env)
     try:
         assert client.text(CHANGE) == "['1', '3']\n"
@@ -93,7 +93,7 @@ def test_changes_to_the_users_folder_outlive_a_killed_kernel(client_class, state
         client.close()
     for name in env:
         monkeypatch.delenv(name, raising=False)
-    client = client_class(env={"SANDBOX_KERNEL_HERE": str(project)})
+    client = client_class(env={"SANDBOX_KERNEL_OPTIONS": f"--here={project}"})
     try:
         client.run(CHANGE)
         client.km.restart_kernel()

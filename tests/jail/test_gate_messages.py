@@ -266,7 +266,7 @@ def test_answers_that_nobody_asked_for_fill_no_memory(jail: _Jail) -> None:
     jail.gate.setblocking(False)
     with pytest.raises(EnforcerFailed, match="more answers"):
         for _ in range(2000):
-            jail.gate.sendall(packed({"op": "lives", "ok": True}))
+            jail.gate.sendall(packed({"op": "ping"}))
             keeper.read()
 
 

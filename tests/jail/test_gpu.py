@@ -104,7 +104,6 @@ def test_a_named_state_with_tensors_is_copied_and_comes_back(box: Sandbox) -> No
     killed = session.run("import os; os.kill(os.getpid(), 9)", timeout=120)
     kinds = [note.kind for note in killed.notes]
     assert NoteKind.LOST_ON_GPU in kinds and NoteKind.COPY_LOADED in kinds, killed.notes
-    assert "on the GPU: model, rows, part" in str(killed.notes)
     back = session.run("part += 1; rows.tolist(), str(rows.device), next(model.parameters()).is_cuda", timeout=120)
     shown = back.displays[-1].data["text/plain"]
     assert shown == "([0.0, 1.0, 3.0, 4.0, 5.0, 6.0], 'cuda:0', True)", back.stderr[-2000:]

@@ -23,7 +23,7 @@ from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
-WALLS = Walls("python", (), (), 1, 1, 1)
+WALLS = Walls("python", (), (), 1, 1, 1, templates=False)
 
 
 class FakeJail:
@@ -39,8 +39,9 @@ class FakeJail:
     def usable(self) -> bool:
         return self.alive
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> FakeJail:
         self.ready = True
+        return self
 
     def destroy(self) -> None:
         self.destroyed = True

@@ -28,7 +28,7 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_has_three_folders_that_nobody_else_may_enter(in_tmp: Path) -> None:
     folder = PrivateFolder(MIB)
     assert sorted(os.listdir(folder.path)) == ["cell", "tmp", "work"]
-    for path in (folder.path, *(folder.inner(name) for name in ("work", "cell", "tmp"))):
+    for path in (folder.path, *(f"{folder.path}/{name}" for name in ("work", "cell", "tmp"))):
         assert os.stat(path).st_mode & 0o777 == 0o700
     assert os.path.basename(folder.path).startswith(f"{PREFIX}{os.getpid()}-")
     folder.remove()
@@ -39,19 +39,19 @@ def test_for_another_user_the_inner_folders_are_its_own_and_the_outer_can_only_b
     folder = PrivateFolder(MIB, 4711)
     assert os.stat(folder.path).st_mode & 0o777 == 0o711
     assert os.stat(folder.path).st_uid == 0
-    assert (os.stat(folder.inner("work")).st_uid, os.stat(folder.inner("work")).st_mode & 0o777) == (4711, 0o700)
+    assert (os.stat(f"{folder.path}/work").st_uid, os.stat(f"{folder.path}/work").st_mode & 0o777) == (4711, 0o700)
     folder.remove()
 
 
 def test_removing_takes_everything_and_may_be_done_twice(in_tmp: Path) -> None:
     folder = PrivateFolder(MIB)
-    deep = Path(folder.inner("work"))
+    deep = Path(f"{folder.path}/work")
     for _ in range(50):
         deep /= "d"
     deep.mkdir(parents=True)
     (deep / "f").write_text("x")
-    (Path(folder.inner("tmp")) / "link").symlink_to("/etc")
-    (Path(folder.inner("work")) / "d").chmod(0)
+    (Path(f"{folder.path}/tmp") / "link").symlink_to("/etc")
+    (Path(f"{folder.path}/work") / "d").chmod(0)
     folder.remove()
     folder.remove()
     assert list(in_tmp.iterdir()) == []

@@ -45,8 +45,8 @@ def test_a_path_is_reachable_when_every_folder_above_lets_strangers_pass(tmp_pat
 def stage_of(
     *, shared: list[str], granted: list[str], bwrap: str = "/usr/bin/bwrap"
 ) -> tuple[dict[str, object], dict[str, str]]:
-    stage = plan_stage(4711, shared, granted, bwrap, 9)
-    return marshal.loads(stage.plan), stage.sources
+    plan, sources = plan_stage(4711, shared, granted, bwrap, 9)
+    return marshal.loads(plan), sources
 
 
 def test_every_source_has_a_place_of_its_own_below_the_stage() -> None:
@@ -69,8 +69,8 @@ def test_a_path_that_is_both_is_bound_once_and_as_the_policy_says() -> None:
 
 
 def test_a_folder_to_work_on_is_shown_without_the_mounts_below_it() -> None:
-    stage = plan_stage(4711, ["/root/py"], ["/root/here"], "/usr/bin/bwrap", 9, alone=frozenset(["/root/here"]))
-    shown = {source: with_mounts for source, _, _, with_mounts in marshal.loads(stage.plan)["binds"]}
+    plan, _ = plan_stage(4711, ["/root/py"], ["/root/here"], "/usr/bin/bwrap", 9, alone=frozenset(["/root/here"]))
+    shown = {source: with_mounts for source, _, _, with_mounts in marshal.loads(plan)["binds"]}
     assert shown == {"/root/here": False, "/root/py": True}
 
 

@@ -53,14 +53,6 @@ def test_head_and_tail_are_kept_cut_between_characters(cap: int, parts: tuple[by
     assert (found.text, found.total, found.truncated) == (text, total, total > cap)
 
 
-def test_retains_at_most_the_cap_of_a_flood() -> None:
-    found = capture(4096, *[b"x" * 65536] * 100, b"THE END")
-    assert found.total == 6553600 + 7
-    assert found.text.count("truncated") == 1
-    assert len(found.text) == 4096 + len(notice(found.total - 4096, 4096))
-    assert found.text.endswith("xTHE END")
-
-
 def test_text_is_handed_on_as_it_comes_and_is_what_is_kept() -> None:
     heard: list[str] = []
     found = Capture(8, heard.append)

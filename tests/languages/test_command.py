@@ -1,29 +1,8 @@
-"""Commands: the shell, its exit codes and signals, and pipes that fail when asked to."""
+"""Commands: the shell, its exit codes and signals."""
 
 from __future__ import annotations
 
-import pytest
-
-from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, Status
-from sandbox_kernel.backends.process import ProcessConfig
-from sandbox_kernel.languages import interpreters
-from sandbox_kernel.model import ExecRequest, Language
-
-
-def run(code: str, **config: bool) -> int | None:
-    request = ExecRequest(language=Language.COMMAND, code=code, timeout=20)
-    return ProcessBackend(ProcessConfig(**config)).run(request).exit_code  # type: ignore[arg-type]
-
-
-def test_a_pipe_fails_with_any_of_its_programs_only_when_asked_to() -> None:
-    assert run("exit 4 | true") == 0
-    assert run("exit 4 | true", pipefail=True) == 4
-
-
-def test_a_shell_without_pipefail_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters, "shell", lambda: "/bin/sh")
-    with pytest.raises(BackendUnavailable, match="install bash"):
-        interpreters.CommandLanguage().find(ProcessConfig(pipefail=True))
+from sandbox_kernel import Sandbox, Status
 
 
 def test_a_signal_is_told_apart_from_an_exit_code(box: Sandbox) -> None:

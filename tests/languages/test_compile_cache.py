@@ -26,54 +26,56 @@ def test_what_was_put_is_got(folder: Path) -> None:
     assert CompileCache(str(folder)).get(OTHER) is None
 
 
-def test_the_folder_and_the_files_are_the_users_alone(folder: Path) -> None:
-    CompileCache(str(folder)).put(KEY, PROGRAM)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / KEY).stat().st_mode & 0o777 == 0o600
+def flip(position: int) -> Callable[[Path], None]:
+    def spoil(entry: Path) -> None:
+        data = bytearray(entry.read_bytes())
+        data[position] ^= 1
+        entry.write_bytes(data)
+
+    return spoil
 
 
-@pytest.mark.parametrize("position", [0, 30, -1])
-def test_a_damaged_entry_is_a_miss_and_goes(folder: Path, position: int) -> None:
+def link(entry: Path) -> None:
+    entry.rename(entry.parent.parent / "elsewhere")
+    entry.symlink_to(entry.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("spoil", [
+    *map(flip, (0, 30, -1)),
+    *(lambda entry, length=length: entry.write_bytes(entry.read_bytes()[:length]) for length in (0, 10, 60)),
+    lambda entry: (entry.parent / OTHER).rename(entry),
+    link,
+    lambda entry: (entry.unlink(), os.mkfifo(entry)),
+    lambda entry: (entry.unlink(), entry.mkdir()),
+], ids=["first", "middle", "last", "empty", "cut", "cut late", "another key", "link", "pipe", "folder"])  # fmt: skip
+def test_what_is_no_whole_entry_of_its_key_is_a_miss(folder: Path, spoil: Callable[[Path], object]) -> None:
+    cache = CompileCache(str(folder))
+    cache.put(OTHER, PROGRAM)
+    cache.put(KEY, PROGRAM)
+    spoil(folder / KEY)
+    assert cache.get(KEY) is None
+
+
+def test_a_damaged_entry_goes(folder: Path) -> None:
     cache = CompileCache(str(folder))
     cache.put(KEY, PROGRAM)
-    data = bytearray((folder / KEY).read_bytes())
-    data[position] ^= 1
-    (folder / KEY).write_bytes(data)
+    flip(-1)(folder / KEY)
     assert cache.get(KEY) is None
     assert not (folder / KEY).exists()
 
 
-@pytest.mark.parametrize("length", [0, 10, 60])
-def test_a_cut_entry_is_a_miss(folder: Path, length: int) -> None:
-    cache = CompileCache(str(folder))
+@pytest.mark.parametrize("above", [".", ".."])
+def test_a_folder_is_the_users_alone_and_not_used_where_others_can_write(folder: Path, above: str) -> None:
+    """The owner of a folder above could rename ours away and put one with his own programs there."""
+    own = folder / "sandbox-kernel"
+    cache = CompileCache(str(own))
     cache.put(KEY, PROGRAM)
-    (folder / KEY).write_bytes((folder / KEY).read_bytes()[:length])
-    assert cache.get(KEY) is None
-
-
-def test_an_entry_under_another_key_is_a_miss(folder: Path) -> None:
-    cache = CompileCache(str(folder))
-    cache.put(KEY, PROGRAM)
-    (folder / KEY).rename(folder / OTHER)
-    assert cache.get(OTHER) is None
-
-
-def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path) -> None:
-    cache = CompileCache(str(folder))
-    cache.put(OTHER, PROGRAM)
-    cache.put(KEY, PROGRAM)
-    (folder / KEY).rename(folder.parent / "elsewhere")
-    (folder / KEY).symlink_to(folder.parent / "elsewhere")
-    assert cache.get(KEY) is None
-
-
-def test_a_folder_that_others_can_write_is_not_used(folder: Path) -> None:
-    cache = CompileCache(str(folder))
-    cache.put(KEY, PROGRAM)
-    folder.chmod(0o777)
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert (own / KEY).stat().st_mode & 0o777 == 0o600
+    (own / above).chmod(0o777)
     assert cache.get(KEY) is None
     cache.put(OTHER, PROGRAM)
-    assert not (folder / OTHER).exists()
+    assert not (own / OTHER).exists()
 
 
 def test_the_least_recently_used_go_first(folder: Path) -> None:
@@ -131,25 +133,3 @@ def test_the_default_folder_is_below_the_users_cache(monkeypatch: pytest.MonkeyP
     assert default_folder() == "/somewhere/sandbox-kernel/compiled"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert default_folder() == os.path.expanduser("~/.cache/sandbox-kernel/compiled")
-
-
-def test_a_cache_below_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
-    """Its owner could rename ours away and put a folder with his own programs there."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    cache = CompileCache(str(shared / "sandbox-kernel" / "compiled"))
-    cache.put("ab" * 32, Compiled(program=b"program", messages=b""))
-    assert cache.get("ab" * 32) is not None
-    shared.chmod(0o777)
-    assert cache.get("ab" * 32) is None
-    cache.put("cd" * 32, Compiled(program=b"program", messages=b""))
-    assert not (shared / "sandbox-kernel" / "compiled" / ("cd" * 32)).exists()
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_pipe_or_a_folder_in_the_place_of_an_entry_is_a_miss(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    cache = CompileCache(str(tmp_path / "cache"))
-    cache.put("ab" * 32, Compiled(program=b"program", messages=b""))
-    (tmp_path / "cache" / ("ab" * 32)).unlink()
-    make(tmp_path / "cache" / ("ab" * 32))
-    assert cache.get("ab" * 32) is None

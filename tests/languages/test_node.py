@@ -20,19 +20,23 @@ def node(needs: Callable[[str], None]) -> None:
     needs("javascript")
 
 
-def test_a_cell_may_await_at_its_top_level_and_require(box: Sandbox) -> None:
-    result = box.run("const os = require('os')\nconsole.log(await Promise.resolve(typeof os.cpus))", "js")
-    assert (result.stdout, result.stderr) == ("function\n", "")
-
-
-def test_an_es_module_imports_and_knows_that_it_is_the_program(box: Sandbox) -> None:
-    result = box.run("import fs from 'node:fs'\nconsole.log(typeof fs.readSync, import.meta.main)", "js")
-    assert (result.stdout, result.stderr) == ("function true\n", "")
-
-
-def test_a_common_js_cell_is_the_main_module(box: Sandbox) -> None:
-    result = box.run("console.log(require.main === module, __filename, process.cwd())", "js")
-    assert result.stdout == "true /cell/cell.js /box\n", result.stderr
+@pytest.mark.parametrize(
+    ("code", "shown", "env"),
+    [
+        ("const os = require('os')\nconsole.log(await Promise.resolve(typeof os.cpus))", "function", {}),
+        ("import fs from 'node:fs'\nconsole.log(typeof fs.readSync, import.meta.main)", "function true", {}),
+        ("console.log(require.main === module, __filename, process.cwd())", "true /cell/cell.js /box", {}),
+        ("console.log(Object.keys(process.env).sort().join())", "HOME,LANG,PATH,WORD", {"WORD": "1"}),
+        ("console.log(Error.stackTraceLimit)", "77", {"NODE_OPTIONS": "--stack-trace-limit=77"}),
+        ("console.log(new Date(0).getHours())", "9", {"TZ": "Asia/Tokyo"}),
+    ],
+    ids=["await and require", "module", "common module", "environment", "variable of the start", "time zone"],
+)
+def test_a_cell_is_the_main_module_and_has_the_environment_of_its_request(
+    box: Sandbox, code: str, shown: str, env: dict[str, str]
+) -> None:
+    result = box.run(code, "js", env=env)
+    assert (result.stdout, result.stderr) == (f"{shown}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -49,35 +53,20 @@ def test_packages_are_found_in_the_work_folder(box: Sandbox, code: str) -> None:
     assert result.stdout == "5\n", result.stderr
 
 
-def test_an_error_in_an_es_module_names_its_line(box: Sandbox) -> None:
-    result = box.run("import 'node:fs'\n\nnull.x", "js")
-    assert "/cell/cell.js:3" in result.stderr
-
-
-def test_a_rejected_promise_names_its_line_and_fails(box: Sandbox) -> None:
-    result = box.run("async function f() {\n  throw new Error('late')\n}\nf()", "js")
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [("import 'node:fs'\n\nnull.x", 3), ("async function f() {\n  throw new Error('late')\n}\nf()", 2)],
+    ids=["module", "rejected promise"],
+)
+def test_an_error_names_its_line_and_fails(box: Sandbox, code: str, line: int) -> None:
+    result = box.run(code, "js")
     assert (result.status, result.exit_code) == (Status.FAILED, 1)
-    assert "/cell/cell.js:2" in result.stderr
+    assert f"/cell/cell.js:{line}" in result.stderr
 
 
 def test_no_frame_of_ours_is_in_a_stack_trace(box: Sandbox) -> None:
     for code in ("throw new Error('x')", "await null; throw new Error('x')"):
         assert "/guest/" not in box.run(code, "js").stderr
-
-
-def test_the_environment_is_exactly_what_was_given(box: Sandbox) -> None:
-    result = box.run("console.log(Object.keys(process.env).sort().join())", "js", env={"WORD": "1"})
-    assert result.stdout == "HOME,LANG,PATH,WORD\n"
-
-
-def test_variables_that_are_read_when_node_starts_are_honoured(box: Sandbox) -> None:
-    result = box.run("console.log(Error.stackTraceLimit)", "js", env={"NODE_OPTIONS": "--stack-trace-limit=77"})
-    assert result.stdout == "77\n", result.stderr
-
-
-def test_the_time_zone_of_the_request_counts(box: Sandbox) -> None:
-    result = box.run("console.log(new Date(0).getHours())", "js", env={"TZ": "Asia/Tokyo"})
-    assert result.stdout == "9\n", result.stderr
 
 
 def test_the_waiting_program_has_the_limits_of_the_request(box: Sandbox) -> None:

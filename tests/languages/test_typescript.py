@@ -61,20 +61,19 @@ def test_what_is_only_typescript_is_taken_out_or_transformed(box: Sandbox, code:
     assert (result.stdout.strip(), result.stderr) == (shown, "")
 
 
-def test_an_error_names_line_and_column_although_lines_were_transformed(box: Sandbox) -> None:
-    code = "enum A { B, C }\nclass P { constructor(public a: number) {} }\n\n  throw new Error('here')"
-    assert "/cell/cell.ts:4:9" in box.run(code, "ts").stderr
-
-
-def test_an_error_in_a_decorated_cell_names_line_and_column(box: Sandbox) -> None:
-    code = DECORATED.replace("return this.x + this.y;", "throw new Error('deep');")
-    assert "/cell/cell.ts:12:25" in box.run(code, "ts").stderr
-
-
-def test_a_mistake_in_a_decorated_cell_names_line_and_column(box: Sandbox) -> None:
-    result = box.run(DECORATED + "let b: = 2", "ts")
-    assert result.status is Status.COMPILE_FAILED
-    assert "/cell/cell.ts:15:8" in result.stderr
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [
+        ("enum A { B, C }\nclass P { constructor(public a: number) {} }\n\n  throw new Error('here')", "4:9"),
+        (DECORATED.replace("return this.x + this.y;", "throw new Error('deep');"), "12:25"),
+        (DECORATED + "let b: = 2", "15:8"),
+    ],
+    ids=["transformed", "decorated", "a mistake in a decorated cell"],
+)
+def test_an_error_names_line_and_column_although_lines_were_transformed(box: Sandbox, code: str, place: str) -> None:
+    result = box.run(code, "ts")
+    assert result.status is (Status.COMPILE_FAILED if place == "15:8" else Status.FAILED)
+    assert f"/cell/cell.ts:{place}" in result.stderr
 
 
 def test_parts_in_typescript_are_found_in_the_work_folder(box: Sandbox) -> None:

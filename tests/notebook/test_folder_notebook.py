@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.notebook.options.parse_cell import HERE_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
 from sandbox_kernel.notebook.render import Failure, Message, Value
 from tests.notebook.test_here import Notebook as PlainNotebook
 from tests.notebook.test_here import Page
@@ -151,7 +151,7 @@ class Notebook(PlainNotebook):
 @pytest.fixture(params=["layer", "landlock"])
 def notebook(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     # What ``sandbox-kernel install --here`` writes into the kernelspec.
-    monkeypatch.setenv(HERE_VARIABLE, "1")
+    monkeypatch.setenv(OPTIONS_VARIABLE, "--here")
     monkeypatch.chdir(project(tmp_path / "work"))
     made = Notebook(factory=_behind_landlock if request.param == "landlock" else None)
     yield made

@@ -110,8 +110,8 @@ def test_a_command_without_a_folder_says_what_to_write(notebook: Notebook) -> No
 
 
 def test_the_environment_can_name_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, here in (("1", "."), ("/data", "/data"), ("0", None), ("", None)):
-        monkeypatch.setenv("SANDBOX_KERNEL_HERE", value)
+    for value, here in (("--here", "."), ("--here=/data", "/data"), ("", None)):
+        monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", value)
         assert first_defaults() == CellOptions(here=here)
     assert parse_cell("%sandbox reset\n1", CellOptions(here="x")).defaults == CellOptions()
 

@@ -73,20 +73,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         install(False, str(tmp_path), False, "sandbox", "Sandbox")
 
 
-def test_cards_for_every_new_notebook_are_in_the_kernelspec_and_become_its_defaults(monkeypatch) -> None:
-    spec = kernel_json("Sandbox", "python3", gpu="0,1")
-    assert spec["metadata"]["sandbox_kernel"] == {"gpu": "0,1"}
-    for name, value in spec["env"].items():
-        monkeypatch.setenv(name, value)
-    assert first_defaults().gpu == "0,1"
-
-
 def test_limits_that_the_environment_names_are_defaults_and_a_wrong_one_is_told(monkeypatch) -> None:
-    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "1G")
-    monkeypatch.setenv("SANDBOX_KERNEL_TIMEOUT", "2m")
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", "--memory 1G --timeout 2m")
     assert (first_defaults().memory_mb, first_defaults().timeout_s) == (1024, 120.0)
-    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "lots")
-    with pytest.raises(InvalidRequest, match="SANDBOX_KERNEL_MEMORY 'lots'"):
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", "--memory lots")
+    with pytest.raises(InvalidRequest, match="--memory 'lots'"):
         first_defaults()
 
 
@@ -94,11 +85,12 @@ def test_install_gives_a_kernel_rights_from_its_start(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.toml").write_text("allowNetwork = false\n")
     given = ["--mount", "data:/data:rw", "--allow-net", "example.org", "--policy", "p.toml", "--lines", "locked"]
+    given += ["--gpu", "0,1", "--here"]
     assert main(["install", "--prefix", str(tmp_path), *given]) == 0
     spec = json.loads((tmp_path / "share" / "jupyter" / "kernels" / "sandbox" / "kernel.json").read_text())
     assert spec["env"]["SANDBOX_KERNEL_LINES"] == "locked"
     monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", spec["env"]["SANDBOX_KERNEL_OPTIONS"])
-    line = f"--allow-net example.org --mount {tmp_path}/data:/data:rw --policy {tmp_path}/p.toml"
+    line = f"--allow-net example.org --mount {tmp_path}/data:/data:rw --gpu 0,1 --here --policy {tmp_path}/p.toml"
     assert first_defaults().words() == line
-    for wrong in (["--mount", "data"], ["--allow-net", "no domain"], ["--policy", "no-such-preset"]):
+    for wrong in (["--mount", "data"], ["--allow-net", "no domain"], ["--policy", "no-such-preset"], ["--gpu", "x"]):
         assert main(["install", "--prefix", str(tmp_path), *wrong]) != 0

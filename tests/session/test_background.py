@@ -27,7 +27,7 @@ def settled(session: Session) -> None:
 def lives(session: Session) -> bool:
     worker = session._supervisor.live
     assert worker is not None
-    return worker.tree.here.checkpoint is not None and not worker._freezing
+    return worker.tree.here.pid > 0 and not worker._freezing
 
 
 def test_the_checkpoint_of_a_cell_is_taken_in_before_the_next_cell_comes(session: Session) -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, Sandbox, SandboxPolicy
-from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from sandbox_kernel.session.saved_file import ALIGNMENT, MAGIC
 from tests.backends.wasm.test_wheels import made
-from tests.session.test_light_python import LightBackend, interrupted, value
+from tests.session.test_light_python import LightBackend, value
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -41,44 +40,6 @@ def test_a_letter_that_cannot_be_read_is_none_in_a_cell_and_in_a_question(sessio
     assert session.complete("a.", 2).get("matches", []) == []
     for _ in range(3):
         assert value(session.run("x")) == "1"
-
-
-AFTER_AN_INTERRUPT = """import time
-try:
-  print('go', flush=True)
-  while True: time.sleep(1)
-except KeyboardInterrupt:
-  begun = time.monotonic()
-  time.sleep(0.3)
-  print('slept', time.monotonic() - begun >= 0.3)
-"""
-
-
-def test_the_rest_of_a_cell_runs_as_usual_after_a_caught_interrupt(session: WasmSession) -> None:
-    came = []
-
-    def interrupt_once(_stream: str, text: str) -> None:
-        if not came:
-            came.append(text)
-            session.interrupt()
-
-    result = session.run(AFTER_AN_INTERRUPT, timeout=60, on_output=interrupt_once)
-    assert result.stdout.endswith("slept True\n"), (result.stdout, result.stderr)
-
-
-def test_a_host_function_is_called_after_an_interrupt(backend: WasmBackend) -> None:
-    released: list[str] = []
-
-    def release(what: str) -> None:
-        released.append(what)
-
-    functions = make_functions({"release": release})
-    code = (
-        "import host, time\ntry:\n  print('go', flush=True)\n  while True: time.sleep(1)\nfinally: host.release('lock')"
-    )
-    with open_wasm_session(backend, "python", functions=functions) as session:
-        result = interrupted(session, code)
-    assert (result.status, released) == (Status.INTERRUPTED, ["lock"]), result.stderr
 
 
 def test_a_memory_error_of_the_program_is_not_called_the_limit(session: WasmSession) -> None:

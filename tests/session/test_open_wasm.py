@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session import open_wasm
@@ -202,22 +203,24 @@ def test_a_damaged_session_is_refused(session: WasmSession, backend: WasmBackend
         load_wasm_session(backend, tmp_path / "s")
 
 
+def test_saving_leaves_no_descriptor_open(session: WasmSession, tmp_path: Path) -> None:
+    session.save(tmp_path / "s")
+    before = len(os.listdir("/proc/self/fd"))
+    session.save(tmp_path / "s")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_memory_of_a_hostile_file_stays_inside(
     session: WasmSession, backend: WasmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody writes garbage with right checksums: the guest breaks, and nothing else does."""
-    import hashlib
-
-    from sandbox_kernel.session.saved_file import read_image, write_image
+    from sandbox_kernel.session.saved_file import State, read_image, write_image
 
     session.save(tmp_path / "s")
     saved = read_image(str(tmp_path / "s"))
     monkeypatch.setattr("sandbox_kernel.session.worker.worker.PATIENCE_S", 3.0)
-    garbage = b"\xa5" * saved.header.memory_bytes
-    (tmp_path / "memory").write_bytes(garbage)
-    with open(tmp_path / "memory", "rb") as file:
-        header = replace(saved.header, memory_sha256=hashlib.sha256(garbage).hexdigest())
-        write_image(str(tmp_path / "evil"), header, file.fileno(), {})
+    garbage = SealedMemory(b"\xa5" * saved.header.memory_bytes)
+    write_image(str(tmp_path / "evil"), saved.header, State(garbage))
     with pytest.raises(SessionError):
         with load_wasm_session(backend, tmp_path / "evil") as evil:
             evil.run("1", timeout=5)

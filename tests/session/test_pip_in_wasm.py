@@ -227,12 +227,7 @@ def test_the_index_of_the_host_is_reached_by_the_fetch_rules_and_no_other_place_
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_the_state_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The large Python cannot be interrupted: its cells are rolled back.
-    prepared = WasmBackend.is_prepared
-    monkeypatch.setattr(WasmBackend, "is_prepared", lambda self, guest: guest.entry != "turn" and prepared(self, guest))
+def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_rolls_back() -> None:
     with socket.create_server(("127.0.0.1", 0)) as index, ThreadPoolExecutor(1) as aside:
         port = index.getsockname()[1]
         policy = SandboxPolicy.preset("standard").allow_domain(HOST, port)
@@ -249,7 +244,7 @@ def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_the_state_stays(
 
             waiting = aside.submit(interrupt_when_asked)
             stopped = session.run(f"%pip install -i http://{HOST}:{port}/simple low", timeout=PATIENCE_S)
-            assert (stopped.status, stopped.rolled_back) == (Status.INTERRUPTED, False), stopped.stderr
+            assert (stopped.status, stopped.rolled_back) == (Status.INTERRUPTED, True), stopped.stderr
             with waiting.result() as asked:
                 asked.settimeout(PATIENCE_S)
                 while asked.recv(1 << 16):  # ends when pip is gone
@@ -264,12 +259,8 @@ def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:
     failed = session.run("async def bad(): 1 / 0\nawait bad()")
     assert failed.error is not None and failed.error.ename == "ZeroDivisionError"
     assert "asyncio" not in failed.stderr and "_sandbox" not in failed.stderr
-    stopped = session.run(
-        "print('go', flush=True)\nawait asyncio.sleep(1000)",
-        timeout=60,
-        on_output=lambda *_: session.interrupt() and None,
-    )
-    assert (stopped.status, stopped.rolled_back) == (Status.INTERRUPTED, False), stopped.stderr
+    stopped = session.run("await asyncio.sleep(1000)", timeout=1)
+    assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True), stopped.stderr
     assert value(session.run("x, await slow()")) == "(1, 7)"
 
 

@@ -51,15 +51,6 @@ def test_an_exception_keeps_what_the_cell_had_done(session: Session, value: Valu
     assert value(session, "x") == "1"
 
 
-def test_undo_goes_back_over_a_rollback(session: Session, value: Value) -> None:
-    session.run("x = 1")
-    session.run("x = 2")
-    rolled_back(session.run("x = 3; import os; os._exit(1)"), Status.KILLED)
-    assert value(session, "x") == "2"
-    session.undo(2)
-    assert value(session, "x") == "1"
-
-
 def test_a_thread_that_computes_all_the_time_does_not_keep_a_state_from_coming_back(
     session: Session, value: Value
 ) -> None:

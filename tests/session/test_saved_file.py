@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from sandbox_kernel.session.saved_file import (
     ALIGNMENT,
     MAGIC,
     ImageHeader,
+    State,
     read_image,
     write_image,
 )
@@ -28,36 +28,36 @@ FILES = {"a.txt": b"text", "sub/b.bin": b"\0\1\2", "empty": b""}
 def header(**fields: object) -> ImageHeader:
     known = {
         "language": "javascript", "guest": "g" * 64, "guest_version": "QuickJS", "memory_mb": 512,
-        "memory_bytes": len(MEMORY), "memory_sha256": hashlib.sha256(MEMORY).hexdigest(), "elapsed_s": 1.5,
     }  # fmt: skip
     return ImageHeader(**{**known, **fields})  # type: ignore[arg-type]
 
 
+def state(files: Mapping[str, bytes]) -> State:
+    return State(SealedMemory(MEMORY), 1.5, files)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    (tmp_path / "memory").write_bytes(MEMORY)
-    descriptor = os.open(tmp_path / "memory", os.O_RDONLY)
-    write_image(str(tmp_path / "s.session"), header(), descriptor, FILES)
-    os.close(descriptor)
+    write_image(str(tmp_path / "s.session"), header(), state(FILES))
     return tmp_path / "s.session"
 
 
 def test_what_was_saved_is_read_again(saved: Path) -> None:
     found = read_image(str(saved))
-    assert dict(found.files) == FILES
-    assert os.pread(found.memory.fileno(), 2 * len(MEMORY), 0) == MEMORY
+    assert dict(found.state.files) == FILES
+    assert os.pread(found.state.memory.fileno(), 2 * len(MEMORY), 0) == MEMORY
     assert (found.header.language, found.header.elapsed_s, found.header.memory_mb) == ("javascript", 1.5, 512)
 
 
 def test_a_saved_session_is_private_and_leaves_nothing_beside_it(saved: Path) -> None:
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
-    assert sorted(path.name for path in saved.parent.iterdir()) == ["memory", "s.session"]
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["s.session"]
 
 
 def test_a_file_that_is_changed_after_it_was_checked_changes_nothing(saved: Path) -> None:
     found = read_image(str(saved))
     saved.write_bytes(bytes(saved.stat().st_size))
-    assert os.pread(found.memory.fileno(), len(MEMORY), 0) == MEMORY
+    assert os.pread(found.state.memory.fileno(), len(MEMORY), 0) == MEMORY
 
 
 @pytest.mark.parametrize("place", [0, 30, 60, ALIGNMENT + 5, -1])
@@ -170,11 +170,8 @@ def test_any_bytes_are_refused_and_nothing_else(tmp_path: Path, data: bytes) -> 
 def test_a_missing_file_and_a_folder_that_is_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read: No such file"):
         read_image(str(tmp_path / "none"))
-    with open(tmp_path / "m", "wb+") as file:
-        file.write(MEMORY)
-        file.flush()
-        with pytest.raises(SessionError, match="cannot be saved"):
-            write_image(str(tmp_path / "none" / "s"), header(), file.fileno(), {})
+    with pytest.raises(SessionError, match="cannot be saved"):
+        write_image(str(tmp_path / "none" / "s"), header(), state({}))
 
 
 def test_memory_beyond_the_sessions_own_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -212,12 +209,11 @@ def test_a_saved_session_replaces_no_other_file(saved: Path, there: bytes) -> No
     theirs = saved.parent / "run.sh"
     theirs.write_bytes(there)
     (saved.parent / "link").symlink_to(theirs)
-    with open(saved.parent / "memory", "rb") as memory:
-        for name in ("run.sh", "link"):
-            with pytest.raises(InvalidRequest, match="is no saved session"):
-                write_image(str(saved.parent / name), header(), memory.fileno(), FILES)
-        write_image(str(saved), header(), memory.fileno(), {})
-    assert theirs.read_bytes() == there and not read_image(str(saved)).files
+    for name in ("run.sh", "link"):
+        with pytest.raises(InvalidRequest, match="is no saved session"):
+            write_image(str(saved.parent / name), header(), state(FILES))
+    write_image(str(saved), header(), state({}))
+    assert theirs.read_bytes() == there and not read_image(str(saved)).state.files
 
 
 def test_what_was_left_out_is_shown_without_the_characters_of_a_stranger(saved: Path) -> None:

@@ -46,17 +46,6 @@ def test_it_is_what_it_was_asked_to_be(open_one: Open) -> None:
 
 
 @pytest.mark.slow
-def test_the_last_expression_is_the_last_display(session: Session) -> None:
-    session.run("x = 41")
-    result = session.run("display('first'); x + 1")
-    assert [display.kind for display in result.displays] == ["display", "result"]
-    assert result.displays[-1].data["text/plain"] == "42"
-    assert (result.status, result.exit_code, result.rolled_back) == (Status.OK, 0, False)
-    assert result.duration > 0
-    assert session.run("x;").displays == ()
-
-
-@pytest.mark.slow
 def test_output_streams_as_it_comes_and_displays_between(session: Session) -> None:
     seen: list[str] = []
     result = session.run(
@@ -319,29 +308,11 @@ def test_the_notebooks_number_is_the_one_in_tracebacks(session: Session) -> None
     assert session.run("In[17]").displays[-1].data["text/plain"] == "'1/0'"
 
 
-def test_output_beyond_the_cap_is_cut_for_each_cell_alone(open_one: Open) -> None:
-    session = open_one(limits=Limits(output_bytes=1000))
-    first = session.run("print('x' * 5000)")
-    assert (first.stdout_truncated, first.limit, first.stdout_bytes) == (True, "output", 5001)
-    second = session.run("print('y')")
-    assert (second.stdout, second.stdout_truncated, second.limit) == ("y\n", False, None)
-
-
 @pytest.mark.slow
 def test_a_large_cell_and_a_large_answer_go_over_the_channel(session: Session) -> None:
     text = "é" * 3_000_000
     result = session.run(f"s = '{text}'\nfrom IPython.display import HTML; HTML(s)", timeout=90)
     assert result.displays[-1].data["text/html"] == text
-
-
-@pytest.mark.slow
-def test_cpu_time_has_a_limit_of_its_own_for_each_cell(open_one: Open, value: Value) -> None:
-    session = open_one(limits=Limits(cpu_seconds=0.5))
-    session.run("x = 1")
-    for _ in range(2):
-        result = session.run("x = 2\nwhile True: pass", timeout=60)
-        assert (result.status, result.limit, result.rolled_back) == (Status.CPU_LIMIT, "cpu", True)
-    assert value(session, "x") == "1"
 
 
 def test_a_disk_that_was_full_before_is_not_blamed_on_a_later_cell(open_one: Open) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import kernel_words, record
-from sandbox_kernel.wrapped.kernel_folder import CellChanges
+from sandbox_kernel.wrapped.kept_changes import CellChanges
 from tests.wrapped.conftest import WrappedClient
 
 SEND = """

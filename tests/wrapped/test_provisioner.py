@@ -43,7 +43,7 @@ def test_a_server_can_wall_every_kernel_by_its_configuration(monkeypatch):
     try:
         manager.start_kernel()
         assert isinstance(manager.provisioner, SandboxProvisioner)
-        assert "--memory-mb=600" in " ".join(manager.provisioner.process.args)
+        assert '"memory_mb": 600' in " ".join(manager.provisioner.process.args)
     finally:
         manager.shutdown_kernel(now=True)
         KernelProvisionerFactory.clear_instance()

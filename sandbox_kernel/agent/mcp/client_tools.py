@@ -27,7 +27,6 @@ _TYPES: Mapping[str, Any] = {
     "boolean": bool,
     "array": list[Any],
     "object": dict[str, Any],
-    "null": None,
 }
 
 
@@ -72,30 +71,19 @@ def function_name(tool: str) -> str:
 
 def signature_of(schema: Mapping[str, object]) -> inspect.Signature:
     """Return the signature that a tool's schema means: its fields as keyword arguments, optional ones with None."""
-    fields = schema.get("properties")
-    required = schema.get("required")
-    needed = set(required) if isinstance(required, list) else set()
-    parameters = []
+    fields, required = schema.get("properties"), schema.get("required")
+    needed, parameters = set(required) if isinstance(required, list) else set(), []
     for name, field in fields.items() if isinstance(fields, Mapping) else ():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             continue  # it cannot be written as an argument
-        hint = _hint(field)
-        default: object = inspect.Parameter.empty if name in needed else None
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=default,
-                annotation=hint if name in needed or hint is Any else hint | None,
-            )
-        )
+        kind = field.get("type") if isinstance(field, Mapping) else None
+        hint = _TYPES.get(kind, Any) if isinstance(kind, str) else Any
+        one = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hint)
+        if name not in needed:
+            one = one.replace(default=None, annotation=hint if hint is Any else hint | None)
+        parameters.append(one)
     parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
     return inspect.Signature(parameters)
-
-
-def _hint(field: object) -> Any:
-    kind = field.get("type") if isinstance(field, Mapping) else None
-    return _TYPES.get(kind, Any) if isinstance(kind, str) and kind != "null" else Any
 
 
 def _function(

@@ -111,7 +111,7 @@ async def _watched_call(
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({running})
             raise
-        if progress.has_news:
+        if progress.has_output.is_set():
             await progress.tell_once(tell)
         group.cancel_scope.cancel()
     return reply
@@ -216,33 +216,29 @@ class CallProgress:
         self._began = time.monotonic()
         self._last = 0.0
         self._latest = ""
-        self._has_output = asyncio.Event()
+        #: Set while there is output that was not sent.
+        self.has_output = asyncio.Event()
 
     def add(self, stream: str, text: str) -> None:
         """Add a piece of output. Called on the event loop."""
         self._latest = (self._latest + text)[-MOST_CHARACTERS:]
-        self._has_output.set()
+        self.has_output.set()
 
     async def keep_telling(self, tell: Tell) -> None:
         """Send messages until cancelled: when there is output, and at least every ``LONGEST_S``."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_output.wait(), LONGEST_S)
+                await asyncio.wait_for(self.has_output.wait(), LONGEST_S)
             await self.tell_once(tell)
             await asyncio.sleep(SHORTEST_S)
 
     async def tell_once(self, tell: Tell) -> None:
         """Send the output since the last message."""
-        self._has_output.clear()
+        self.has_output.clear()
         latest, self._latest = self._latest, ""
         # The protocol requires that progress grows with each message.
         self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))
         await tell(self._last, self._limit_s, printable(latest) or None)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is output that was not sent."""
-        return bool(self._latest)
 
 
 def printable(text: str) -> str:

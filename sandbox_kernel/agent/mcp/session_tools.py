@@ -21,7 +21,7 @@ from sandbox_kernel.agent.tool import Answer, bounded, result_answer, shown, wit
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language
-from sandbox_kernel.session.open_session import session_languages
+from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.time_travel import Exploration
 
@@ -40,7 +40,7 @@ _Language = Annotated[
     str,
     Meta(
         description="Language of the cell; by default that of an existing session.",
-        extra_json_schema={"enum": [str(language) for language in session_languages()]},
+        extra_json_schema={"enum": [str(language) for language in ENGINES]},
     ),
 ]
 
@@ -93,8 +93,8 @@ class SessionTools:
         sessions of its own; all share the files in /box with sandbox_exec, read_file and write_file.
         """
         asked = Language.parse(language) if language else None
-        if asked is not None and asked not in session_languages():
-            known = ", ".join(session_languages())
+        if asked is not None and asked not in ENGINES:
+            known = ", ".join(ENGINES)
             raise InvalidRequest(f"there are no sessions for {asked}; expected one of: {known}, or use sandbox_exec")
         name = session
         if name == _DEFAULT and asked not in (None, Language.PYTHON):

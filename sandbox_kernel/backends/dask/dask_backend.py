@@ -38,6 +38,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 if TYPE_CHECKING:
+    from _typeshed import HasFileno
     from distributed import Client, Future
 
 
@@ -147,7 +148,7 @@ class DaskBackend(BlockingBackend):
             chosen=context.chosen,
         )
 
-    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: Stop | None) -> bool:
+    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: HasFileno | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
 
         Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
@@ -157,13 +158,18 @@ class DaskBackend(BlockingBackend):
             either.register(one, select.POLLIN)
         asked_at: float | None = None
         asking: threading.Thread | None = None
+
+        def stop_everywhere() -> None:
+            with contextlib.suppress(Exception):
+                self.client.run(stop_on_worker, name, on_error="ignore")
+
         while done.fileno() not in (ready := dict(either.poll(_LOOK_MS))):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now
-                # Checked in a loop: a run that waits for a free worker begins later.
+                # Again and again: a run that waits for a free worker begins later. A worker that hangs would block us.
                 if asking is None or not asking.is_alive():
-                    asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
+                    asking = threading.Thread(target=stop_everywhere, daemon=True)
                     asking.start()
                 if readable(done.fileno(), 0.2):
                     return True
@@ -175,11 +181,6 @@ class DaskBackend(BlockingBackend):
                     f"its limit is {request.timeout:g} s, and nothing came back; look at that worker, then run it again"
                 )
         return True
-
-    def _stop_everywhere(self, name: str) -> None:
-        """Ask every worker to stop a run, in another thread: a worker that hangs would block this one."""
-        with contextlib.suppress(Exception):
-            self.client.run(stop_on_worker, name, on_error="ignore")
 
 
 def connected_client() -> Client:

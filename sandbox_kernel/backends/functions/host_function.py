@@ -249,22 +249,23 @@ def _hints(name: str, call: Callable[..., object]) -> dict[str, object]:
 def describe_functions(functions: HostFunctions | None, language: Language) -> str:
     """Return the functions as declarations with their documentation; empty when there are none.
 
-    Python and all languages without a form of their own get Python signatures, JavaScript and TypeScript names with
-    such a signature in a comment, the shell gets command lines.
+    Python and all languages without a form of their own get Python signatures; JavaScript, TypeScript and the shell get
+    names, with such a signature in a comment.
     """
     if functions is None:
         return ""
     each = functions.functions.values()
+    known = {one.name: f"{one.name}{plain_signature(one)}\n{one.doc}" for one in each}
     if language in (Language.JAVASCRIPT, Language.TYPESCRIPT):
-        body = [_comment("  ///", f"{one.name}{plain_signature(one)}\n{one.doc}") for one in each]
-        lines = "".join(f"{text}  {one.name}(...given: any[]): any;\n" for text, one in zip(body, each, strict=True))
+        lines = "".join(f"{_comment('  ///', text)}  {name}(...given: any[]): any;\n" for name, text in known.items())
         return f"declare const host: {{\n{lines}}};\n"
     if language is Language.COMMAND:
-        return "\n".join(_command(function) for function in each) + "\n"
+        usage = "[ARGUMENT | NAME=VALUE] ..."
+        return "".join(f"{_comment('#', text)}host {name} {usage}\n" for name, text in known.items())
     hints = [hint for function in each for hint in function.hints.values()]
-    known = {name: text for hint in hints for name, text in _classes(hint, frozenset())}
+    classes = {name: text for hint in hints for name, text in _classes(hint, frozenset())}
     declared = [f"{_comment('#', one.doc)}def {one.name}{plain_signature(one)}: ...\n" for one in each]
-    return "\n".join([f"from host import {', '.join(functions.functions)}\n", *known.values(), *declared])
+    return "\n".join([f"from host import {', '.join(functions.functions)}\n", *classes.values(), *declared])
 
 
 def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str]]:
@@ -288,21 +289,3 @@ def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str
 
 def _comment(mark: str, text: str) -> str:
     return "".join(f"{mark} {line}".rstrip() + "\n" for line in text.splitlines())
-
-
-def _command(function: HostFunction) -> str:
-    words = []
-    for parameter in function.signature.parameters.values():
-        name = parameter.name.upper()
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            words.append(f"[{name} ...]")
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            words.append("[NAME=VALUE ...]")
-        elif parameter.default is not parameter.empty:
-            words.append(f"[{parameter.name}={name}]")
-        elif parameter.kind is parameter.KEYWORD_ONLY:
-            words.append(f"{parameter.name}={name}")
-        else:
-            words.append(name)
-    summary = f"  # {function.doc.splitlines()[0]}" if function.doc else ""
-    return " ".join(["host", function.name, *words]) + summary

@@ -40,17 +40,6 @@ def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
     return {**env, "PATH": f"{places.cell}:{env['PATH']}" if env.get("PATH") else places.cell}
 
 
-def typescript_files(functions: HostFunctions) -> Mapping[str, bytes]:
-    """Return the types of the functions for the folder of a TypeScript program, whose types are checked.
-
-    The checker inside WebAssembly looks for the same name (``guest/wasm/run.py``).
-    """
-    from sandbox_kernel.backends.functions.host_function import describe_functions
-
-    declared = describe_functions(functions, Language.TYPESCRIPT)
-    return {HOST_TYPES: declared.replace("{\n", f"{{\n  {_ERROR}\n", 1).encode()}
-
-
 @functools.cache
 def wasm_python_files() -> Mapping[str, bytes]:
     """Return the module ``host`` for the folder of a Python program inside WebAssembly, by the names of its files."""
@@ -90,8 +79,10 @@ def with_hatch(job: Job, server: CallServer | None, places: Places, python: str)
     steps = (*before, replace(program, env=with_command(program.env, places)))
     files = [*job.files, command_file(places, python)]
     if any(HOST_TYPES in step.argv for step in before):
-        types = typescript_files(server.functions)
-        files += [JobFile(root=places.cell, name=name, data=data) for name, data in types.items()]
+        from sandbox_kernel.backends.functions.host_function import describe_functions
+
+        declared = describe_functions(server.functions, Language.TYPESCRIPT).replace("{\n", f"{{\n  {_ERROR}\n", 1)
+        files.append(JobFile(root=places.cell, name=HOST_TYPES, data=declared.encode()))
     return with_functions(replace(job, steps=steps, files=tuple(files)), server)
 
 

@@ -2,13 +2,12 @@
 
 Each canary has a control: the same action must succeed where it is allowed, or the line says "not testable here". The
 host makes the bait (a secret file, listeners on loopback, a variable in its environment), the canary tries to reach it,
-and the outcome is the evidence.
+inside and in an ordinary process outside, and the outcome is the evidence.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -21,10 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP, Trial
+from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, UP, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -81,24 +80,20 @@ _AREAS = {
 _KILL_AFTER_S = (0.7, 5.0, 20.0)
 #: Lines about objects that a host may lack or may not use itself. All others use bait, which must be reachable.
 _OF_THE_HOST = {"read the host's password hashes", "be root", "write host settings"}
+_UDP = "send UDP to the host"
 
 
 def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
-    with set_out() as bait:
-        with open("/proc/self/cmdline", "rb") as file:
-            cmdline = file.read().hex()
-        plan = {
-            "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
-            "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
-            "walls": walls, "uid": os.getuid(),
-        }  # fmt: skip
+    with set_out() as (bait, udp):
+        arguments = [json.dumps({**bait, "walls": walls})]
         began = time.monotonic()
-        result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
+        result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=arguments))
         took = (time.monotonic() - began) * 1e3
-        arrived = bait.datagrams()
-        outside = look_outside(bait, cmdline)
-        allowed = controls(bait, outside)
-        written = os.path.exists(f"{bait.folder}/written")
+        arrived = _has_datagram(udp)
+        written = os.path.exists(f"{bait['folder']}/written")
+        outside = look_outside(bait)
+        if _UDP in outside:
+            outside[_UDP] = [_has_datagram(udp), ""]
     try:
         found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
         reached: dict[str, int] = dict(found.pop("reached"))  # type: ignore[arg-type]
@@ -118,16 +113,18 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         elif area == "network":
             mechanism = words.network or words.walls
         enforced: bool | None = not succeeded and not (name == "write outside" and written)
-        if name == "send UDP to the host" and succeeded and not arrived:
+        if name == _UDP and succeeded and not arrived:
             # Sending a datagram always succeeds; the promise holds when none arrived at the host's socket.
             enforced, said = True, "sent into its own empty network; nothing arrived"
         absent = False
         if enforced and name in reached:
-            enforced, absent, said = _by_answers(reached[name], outside.reached.get(name), said)
-        elif enforced and allowed.get(name) is False:
+            enforced, absent, said = _by_answers(reached[name], outside.get("reached", {}).get(name), said)
+        elif enforced and name not in outside:
+            enforced, said = None, f"no ordinary process could be asked; inside: {said}"
+        elif enforced and not outside[name][0]:
             enforced, absent = None, name in _OF_THE_HOST
             said = f"the host itself could not do it either; inside: {said}"
-        elif enforced and name in allowed:
+        elif enforced:
             said = f"{said}; outside: goes through"
         lines.append(Measurement(area, name, enforced, mechanism, said, took / len(found), absent))
     return lines
@@ -224,35 +221,12 @@ def measure(
     return (*look.result(), *(other.result() for other in others))
 
 
-# Files, sockets and processes of the host that canaries try to reach, and checks that the host can reach them.
-
-
-@dataclass(frozen=True)
-class Bait:
-    """The objects of the host that a canary tries to reach."""
-
-    folder: str
-    secret: str
-    variable: str
-    tcp: int
-    udp: int
-    abstract: str
-    pathname: str
-    udp_socket: socket.socket
-    process: int
-
-    def datagrams(self) -> bool:
-        """Return whether a datagram was received."""
-        self.udp_socket.setblocking(False)
-        try:
-            return bool(self.udp_socket.recv(16))
-        except BlockingIOError:
-            return False
+# Files, sockets and processes of the host that canaries try to reach.
 
 
 @contextlib.contextmanager
-def set_out() -> Iterator[Bait]:
-    """Make the bait, and remove it at the end of the block."""
+def set_out() -> Iterator[tuple[dict[str, object], socket.socket]]:
+    """Make the bait, and remove it at the end of the block. The socket is the one to which datagrams are sent."""
     # The path of a socket may have 107 bytes; with a long TMPDIR the report must still work.
     roomy = len(tempfile.gettempdir()) < 60
     folder = tempfile.mkdtemp(prefix="sandbox-kernel-canary-", dir=None if roomy else "/tmp")
@@ -276,8 +250,14 @@ def set_out() -> Iterator[Bait]:
         pathname.bind(f"{folder}/socket")
         for listener in (tcp, abstract, pathname):
             listener.listen()
-        tcp_port, udp_port = tcp.getsockname()[1], udp.getsockname()[1]
-        yield Bait(folder, secret, variable, tcp_port, udp_port, name, f"{folder}/socket", udp, process.pid)
+        with open("/proc/self/cmdline", "rb") as file:
+            cmdline = file.read().hex()
+        bait: dict[str, object] = {
+            "folder": folder, "variable": variable, "tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1],
+            "abstract": name, "pathname": f"{folder}/socket", "pid": os.getpid(), "cmdline": cmdline,
+            "uid": os.getuid(),
+        }  # fmt: skip
+        yield bait, udp
     finally:
         os.environ.pop(variable, None)
         process.kill()
@@ -287,81 +267,19 @@ def set_out() -> Iterator[Bait]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-#: Program for a process outside the sandbox, with the environment of the host.
-_OUTSIDE = f"""{REACH}
-import json, sys
-print(json.dumps({{
-    "reached": reached,
-    "variable": sys.argv[1] in os.environ,
-    "cmdline": open(f"/proc/{{sys.argv[2]}}/cmdline", "rb").read().hex() == sys.argv[3],
-}}))
-"""
+def _has_datagram(udp: socket.socket) -> bool:
+    udp.setblocking(False)
+    try:
+        return bool(udp.recv(16))
+    except BlockingIOError:
+        return False
 
 
-@dataclass(frozen=True)
-class Outside:
-    """Results of the same actions outside the sandbox; ``reached`` has the errno of each line (0: success)."""
-
-    reached: Mapping[str, int] = field(default_factory=dict)
-    variable: bool = False
-    cmdline: bool = False
-
-
-def look_outside(bait: Bait, cmdline: str) -> Outside:
-    """Run the actions of the canary in a process outside the sandbox. If it cannot start, the result is empty."""
-    command = [sys.executable, "-I", "-c", _OUTSIDE, bait.variable, str(os.getpid()), cmdline]
+def look_outside(bait: Mapping[str, object]) -> dict[str, Any]:
+    """Run the same canary in an ordinary process of the host, as the control. If it cannot start, nothing is found."""
+    command = [sys.executable, "-I", "-c", LOOK, json.dumps({**bait, "walls": False})]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=True)
-        return Outside(**json.loads(done.stdout))
+        return dict(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
-        return Outside()
-
-
-def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
-    """Run the actions of the canary on the host, where they are allowed. Read the canary's datagrams before this."""
-
-    def works(act: Callable[[], object]) -> bool:
-        try:
-            act()
-        except OSError:
-            return False
-        return True
-
-    def connect(family: int, kind: int, address: str | tuple[str, int]) -> None:
-        with socket.socket(family, kind) as sock:
-            sock.settimeout(1)
-            sock.connect(address)
-
-    def read(path: str) -> None:
-        with open(path, "rb") as file:
-            file.read(1)
-
-    def send() -> None:
-        with socket.socket(type=socket.SOCK_DGRAM) as sock:
-            sock.sendto(b"x", ("127.0.0.1", bait.udp))
-        bait.udp_socket.settimeout(1)
-        bait.udp_socket.recv(16)
-
-    def watch() -> None:
-        fd = ctypes.CDLL(None, use_errno=True).inotify_init()
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), "no file watch is left to this user")
-        os.close(fd)
-
-    return {
-        "read a secret outside": works(lambda: read(f"{bait.folder}/secret")),
-        "write outside": works(lambda: open(f"{bait.folder}/control", "w").close()),
-        "read the host's password hashes": works(lambda: read("/etc/shadow")),
-        "see the host's environment": works(lambda: read(f"/proc/{bait.process}/environ")),
-        "connect to host TCP": works(lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait.tcp))),
-        "connect to a host abstract socket": works(
-            lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{bait.abstract}")
-        ),
-        "connect to a host socket file": works(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, bait.pathname)),
-        "send UDP to the host": works(send),
-        "inherit the host's environment": outside.variable,
-        "see host processes": outside.cmdline,
-        "be root": os.geteuid() == 0,
-        "take every file watch of the user": works(watch),
-        "write host settings": works(lambda: open("/proc/sys/kernel/core_pattern", "r+b").close()),
-    }
+        return {}

@@ -66,7 +66,10 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
     """Return the names of the mechanisms for this host and the walls of this backend."""
     where = find_hierarchies()
     name = backend.enforcer.name if backend.enforcer is not None else None
-    walls = _named(backend.enforcer.name, backend.enforcer.version) if backend.enforcer is not None else "none"
+    walls = "none"
+    if backend.enforcer is not None:
+        version = backend.enforcer.version  # most version texts begin with the name
+        walls = version if version.startswith(f"{name} ") else f"{name} ({version})"
     alone = unavailable() if name == bubblewrap.NAME else None
     if alone is not None:
         # The same walls without templates: each jail takes a full start.
@@ -102,15 +105,7 @@ def group_notes() -> tuple[str, ...]:
     where, missing = find_hierarchies(), shortfall()
     if where is not None:
         return where.notes
-    if missing is None:
-        return ()
-    remedy = f"; to have them limited, {missing.remedy}" if missing.remedy else ""
-    return (f"memory is watched, not limited by the kernel: {missing.reason}{remedy}",)
-
-
-def _named(name: str, version: str) -> str:
-    """Return a program with its version; most version texts begin with the name."""
-    return version if version.startswith(f"{name} ") else f"{name} ({version})"
+    return () if missing is None else (f"memory is watched, not limited by the kernel: {missing}",)
 
 
 def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:

@@ -20,9 +20,8 @@ from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu, gpu_devices
 
 AREA = "gpu"
-#: Memory for the process itself: a context of the driver takes much of it.
-_ROOM_MB = 8_000
-_NO_LIMITS = Limits()
+#: Much memory for the process itself: a context of the driver takes it.
+_PLAIN = ExecRequest(language=Language.PYTHON, code="pass", timeout=60, memory_limit_mb=8_000)
 _LIMIT_MB, _OVER_MB, _FILLED_MB = 2048, 4096, 256
 #: Defines ``hold(megabytes)``, which takes memory on the first card, ``fill`` and ``count``.
 _DRIVER = r"""
@@ -59,40 +58,42 @@ _LEAVE = _DRIVER + f"place = hold({_FILLED_MB}); fill(place, 0x5A, {_FILLED_MB})
 _FIND = _DRIVER + f"print(count(hold({4 * _FILLED_MB}), 0x5A, {4 * _FILLED_MB}))"
 
 
+#: Whether it is enforced, by what, the evidence, and whether there is nothing to prevent here.
+_Found = tuple[bool | None, str, str, bool]
+
+
 def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]:
     """Return the lines about accelerators; none on a machine without a card."""
     if not gpu_devices():
         return []
-    tries: list[tuple[str, Callable[[], Measurement]]] = [
-        ("open a card that is not allowed", lambda: _forbidden(run, rule, walls))
-    ]
+    tries: dict[str, Callable[[], _Found]] = {"open a card that is not allowed": lambda: _forbidden(run, rule, walls)}
     if rule is not None:
-        tries += [
-            ("memory of the card", lambda: _limit(run)),
-            ("read what another program left on the card", lambda: _remains(run)),
-            ("stay on the card after the kill", lambda: _after_kill(run)),
-        ]
+        tries |= {
+            "memory of the card": lambda: _limit(run),
+            "read what another program left on the card": lambda: _remains(run),
+            "stay on the card after the kill": lambda: _after_kill(run),
+        }
     lines = []
-    for name, act in tries:
+    for name, act in tries.items():
         began = time.monotonic()
         try:
-            found = act()
+            enforced, mechanism, evidence, absent = act()
         except SandboxError as error:
-            found = Measurement(AREA, name, None, "", f"could not be tried: {error}")
-        lines.append(replace(found, milliseconds=(time.monotonic() - began) * 1e3))
+            enforced, mechanism, evidence, absent = None, "", f"could not be tried: {error}", False
+        took = (time.monotonic() - began) * 1e3
+        lines.append(Measurement(AREA, name, enforced, mechanism, evidence, took, absent))
     return lines
 
 
-def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> Measurement:
-    name = "open a card that is not allowed"
+def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Found:
     allowed = find_gpu(rule).devices
     others = [path for path in gpu_devices() if path not in allowed]
-    result = run(_request(_OPEN, args=[json.dumps([*others, *allowed])]))
+    result = run(replace(_PLAIN, code=_OPEN, args=[json.dumps([*others, *allowed])]))
     try:
         answers: dict[str, str] = json.loads(result.stdout)
         inside = {path: str(answers[path]) for path in (*others, *allowed)}
     except (ValueError, TypeError, KeyError):
-        return Measurement(AREA, name, None, walls, f"canary failed: {ending(result)}")
+        return None, walls, f"canary failed: {ending(result)}", False
     reached = [path for path in others if not inside[path]]
     refused = [path for path in allowed if inside[path]]
     outside = [path for path in others if os.access(path, os.R_OK | os.W_OK)]
@@ -107,60 +108,44 @@ def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> Measurement:
     if not reached and (refused or not outside):
         # The control failed, or nothing is forbidden.
         enforced = None
-    return Measurement(AREA, name, enforced, walls, "; ".join(said), absent=not others and not refused)
+    return enforced, walls, "; ".join(said), not others and not refused
 
 
-def _limit(run: Run) -> Measurement:
-    name, mechanism = "memory of the card", "the driver's own count, asked at ticks"
-    over = run(_request(_HOLD.format(mb=_OVER_MB, seconds=20), Limits(gpu_memory_mb=_LIMIT_MB)))
-    below = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=0.3), Limits(gpu_memory_mb=_LIMIT_MB)))
-    enforced: bool | None = over.limit == "gpu_memory"
-    if below.status is not Status.OK:
-        enforced = None
+def _limit(run: Run) -> _Found:
+    limited = replace(_PLAIN, limits=Limits(gpu_memory_mb=_LIMIT_MB))
+    over = run(replace(limited, code=_HOLD.format(mb=_OVER_MB, seconds=20)))
+    below = run(replace(limited, code=_HOLD.format(mb=_FILLED_MB, seconds=0.3)))
+    enforced = over.limit == "gpu_memory" if below.status is Status.OK else None
     text = f"{_OVER_MB} MB under a limit of {_LIMIT_MB}: {ending(over)}; {_FILLED_MB} MB: {ending(below)}"
-    return Measurement(AREA, name, enforced, mechanism, text)
+    return enforced, "the driver's own count, asked at ticks", text, False
 
 
-def _remains(run: Run) -> Measurement:
-    name, mechanism = "read what another program left on the card", "the driver, which clears memory that it gives out"
-    left = run(_request(_LEAVE))
+def _remains(run: Run) -> _Found:
+    mechanism = "the driver, which clears memory that it gives out"
+    left = run(replace(_PLAIN, code=_LEAVE))
     if left.stdout.strip() != str(64 << 20):
-        return Measurement(AREA, name, None, mechanism, f"canary failed: {ending(left)}")
-    found = run(_request(_FIND))
+        return None, mechanism, f"canary failed: {ending(left)}", False
+    found = run(replace(_PLAIN, code=_FIND))
     if not found.stdout.strip().isdigit():
-        return Measurement(AREA, name, None, mechanism, f"canary failed: {ending(found)}")
+        return None, mechanism, f"canary failed: {ending(found)}", False
     count = int(found.stdout)
     # Where memory is not cleared, whole stretches of the pattern are found.
-    enforced = count < 1 << 20
     text = (
         f"one program filled {_FILLED_MB} MB and ended; the next one took {4 * _FILLED_MB} MB and found {count} bytes"
     )
-    return Measurement(AREA, name, enforced, mechanism, f"{text} of it")
+    return count < 1 << 20, mechanism, f"{text} of it", False
 
 
-def _after_kill(run: Run) -> Measurement:
-    name, mechanism = "stay on the card after the kill", "SIGKILL; the driver frees what a dead process held"
+def _after_kill(run: Run) -> _Found:
+    mechanism = "SIGKILL; the driver frees what a dead process held"
     counts = open_counts()
     if isinstance(counts, str):
-        return Measurement(AREA, name, None, mechanism, counts)
+        return None, mechanism, counts, False
     before = set(counts.by_process())
-    result = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=60), timeout=10))
+    result = run(replace(_PLAIN, code=_HOLD.format(mb=_FILLED_MB, seconds=60), timeout=10))
     after = set(counts.by_process()) - before
     ran = result.status is Status.TIMEOUT and "held" in result.stdout
     text = (
         f"a program that held {_FILLED_MB} MB ({ending(result)}); {len(after)} processes of it on the card afterwards"
     )
-    return Measurement(AREA, name, False if after else True if ran else None, mechanism, text)
-
-
-def _request(
-    code: str, limits: Limits = _NO_LIMITS, *, timeout: float = 60, args: list[str] | None = None
-) -> ExecRequest:
-    return ExecRequest(
-        language=Language.PYTHON,
-        code=code,
-        timeout=timeout,
-        memory_limit_mb=_ROOM_MB,
-        limits=limits,
-        args=args or [],
-    )
+    return False if after else True if ran else None, mechanism, text, False

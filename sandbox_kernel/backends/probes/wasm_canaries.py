@@ -7,9 +7,9 @@ it is allowed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -91,19 +91,7 @@ _OUTSIDE = _reach("../etc/passwd", "/etc/passwd", "../escaped")
 _INSIDE = _reach("own", "own", "made")
 
 
-def _request(
-    code: str,
-    *,
-    timeout: float = 10.0,
-    memory_mb: int = 64,
-    limits: Limits | None = None,
-    files: Mapping[str, bytes] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> ExecRequest:
-    return ExecRequest(
-        language=Language.WASM, code=code, timeout=timeout, memory_limit_mb=memory_mb, limits=limits or Limits(),
-        files=files or {}, env=env or {},
-    )  # fmt: skip
+_PLAIN = ExecRequest(language=Language.WASM, code=_NOTHING, timeout=10.0, memory_limit_mb=64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,24 +106,19 @@ class _Trial:
     stays: str
 
     def __call__(self, backend: Runs) -> Enforcement:
-        try:
-            over, below = backend.run(self.over), backend.run(self.below)
-        except SandboxError as error:
-            return Enforcement(False, self.by, f"could not be tried: {error}")
+        over, below = backend.run(self.over), backend.run(self.below)
         limit = f", limit {over.limit}" if over.limit else ""
         evidence = f"{self.what}: {over.status}{limit}; {self.stays}: {below.status}"
         return Enforcement(self.kept(over) and below.ok and below.limit is None, self.by, evidence)
 
 
 def _refused(backend: Runs, *, module: str, name: str, by: str) -> Enforcement:
+    control = backend.run(replace(_PLAIN, code=_PRINT))
     try:
-        control = backend.run(_request(_PRINT))
-        backend.run(_request(_WANTS.format(module=module, name=name)))
+        backend.run(replace(_PLAIN, code=_WANTS.format(module=module, name=name)))
     except InvalidRequest:
         evidence = f"a module that asks for {module}.{name} is refused before it runs; for {_WASI}.fd_write: "
         return Enforcement(control.ok, by, f"{evidence}{control.status}")
-    except SandboxError as error:
-        return Enforcement(False, by, f"could not be tried: {error}")
     return Enforcement(False, by, f"a module that asks for {module}.{name} was run")
 
 
@@ -146,14 +129,10 @@ def _reached(backend: Runs, request: ExecRequest) -> int:
 
 
 def _files(backend: Runs, *, bit: int, what: str, done: str, own: str) -> Enforcement:
-    by = "WASI folders inside the mounts of the jail"
-    try:
-        outside = bool(_reached(backend, _request(_OUTSIDE)) & bit)
-        inside = bool(_reached(backend, _request(_INSIDE, files={"own": b"x"})) & bit)
-    except SandboxError as error:
-        return Enforcement(False, by, f"could not be tried: {error}")
+    outside = bool(_reached(backend, replace(_PLAIN, code=_OUTSIDE)) & bit)
+    inside = bool(_reached(backend, replace(_PLAIN, code=_INSIDE, files={"own": b"x"})) & bit)
     evidence = f"{what} {_was(outside)} {done} from any folder; {own} {_was(inside)}"
-    return Enforcement(not outside and inside, by, evidence)
+    return Enforcement(not outside and inside, "WASI folders inside the mounts of the jail", evidence)
 
 
 def _was(done: bool) -> str:
@@ -161,36 +140,33 @@ def _was(done: bool) -> str:
 
 
 def _environment(backend: Runs) -> Enforcement:
-    by, given = "an environment of its own", len(backend.policy.env)
-    try:
-        alone = _reached(backend, _request(_OUTSIDE)) >> 2
-        one_more = _reached(backend, _request(_OUTSIDE, env={"CONTROL": "1"})) >> 2
-    except SandboxError as error:
-        return Enforcement(False, by, f"could not be tried: {error}")
+    given, request = len(backend.policy.env), replace(_PLAIN, code=_OUTSIDE)
+    alone = _reached(backend, request) >> 2
+    one_more = _reached(backend, replace(request, env={"CONTROL": "1"})) >> 2
     evidence = f"{alone} variables are seen, {given} were given; with one more: {one_more}"
-    return Enforcement((alone, one_more) == (given, given + 1), by, evidence)
+    return Enforcement((alone, one_more) == (given, given + 1), "an environment of its own", evidence)
 
 
 _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
     "timeout": _Trial(
-        over=_request(_SPIN, timeout=0.3),
-        below=_request(_NOTHING),
+        over=replace(_PLAIN, code=_SPIN, timeout=0.3),
+        below=_PLAIN,
         kept=lambda result: result.status is Status.TIMEOUT,
         by="the jail is killed",
         what="an endless loop with 0.3 s",
         stays="one that ends",
     ),
     "memory": _Trial(
-        over=_request(_GROW, memory_mb=1),
-        below=_request(_GROW, memory_mb=64),
+        over=replace(_PLAIN, code=_GROW, memory_limit_mb=1),
+        below=replace(_PLAIN, code=_GROW, memory_limit_mb=64),
         kept=lambda result: result.limit == "memory",
         by="the engine refuses, and the jail has a limit of its own",
         what="growing by 16 MB with 1 MB",
         stays="with 64 MB",
     ),
     "cpu": _Trial(
-        over=_request(_SPIN, limits=Limits(cpu_seconds=0.3)),
-        below=_request(_NOTHING),
+        over=replace(_PLAIN, code=_SPIN, limits=Limits(cpu_seconds=0.3)),
+        below=_PLAIN,
         kept=lambda result: result.status is Status.CPU_LIMIT,
         by="the jail counts",
         what="an endless loop with 0.3 s of processor time",
@@ -200,16 +176,16 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
         _refused, module=_WASI, name="proc_fork", by="no such call exists, and the jail's filter denies it"
     ),
     "disk": _Trial(
-        over=_request(_FILL, limits=Limits(disk_mb=1)),
-        below=_request(_WRITE_ONCE, limits=Limits(disk_mb=1)),
+        over=replace(_PLAIN, code=_FILL, limits=Limits(disk_mb=1)),
+        below=replace(_PLAIN, code=_WRITE_ONCE, limits=Limits(disk_mb=1)),
         kept=lambda result: result.limit == "disk",
         by="size of the work folder",
         what="writing without end with 1 MB",
         stays="writing 64 KiB",
     ),
     "output": _Trial(
-        over=_request(_PRINT, limits=Limits(output_bytes=1024)),
-        below=_request(_PRINT),
+        over=replace(_PLAIN, code=_PRINT, limits=Limits(output_bytes=1024)),
+        below=replace(_PLAIN, code=_PRINT),
         kept=lambda result: result.stdout_truncated,
         by="head and tail are kept",
         what="printing 4096 bytes with 1024",
@@ -226,6 +202,14 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
     ),
 }
 
+
+def _try(trial: Callable[[Runs], Enforcement], backend: Runs) -> Enforcement:
+    try:
+        return trial(backend)
+    except SandboxError as error:
+        return Enforcement(False, "none", f"could not be tried: {error}")
+
+
 _lock = threading.Lock()
 _found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
 
@@ -239,7 +223,7 @@ def measured(backend: Runs, *, again: bool = False, on_progress: OnMeasured | No
     with _lock:
         if again or key not in _found:
             with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
-                tried = {name: threads.submit(trial, backend) for name, trial in _TRIALS.items()}
+                tried = {name: threads.submit(_try, trial, backend) for name, trial in _TRIALS.items()}
                 for number, _ in enumerate(as_completed(tried.values()), 1):
                     if on_progress is not None:
                         on_progress(number, len(tried))

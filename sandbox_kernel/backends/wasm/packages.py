@@ -111,28 +111,25 @@ def find_npm() -> list[str]:
 
 def take_files(archive: bytes, wanted: Mapping[str, str]) -> dict[str, bytes]:
     """Return the content of these members of an archive. Links, folders and oversized members are refused."""
+    found: dict[str, bytes] = {}
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):
             with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
-                return {name: _unzipped(zipped, member) for name, member in wanted.items()}
+                for name, member in wanted.items():
+                    if zipped.getinfo(member).file_size > _MOST_FILE_BYTES:
+                        raise KeyError(f"{member} is too large")
+                    found[name] = zipped.read(member)
+            return found
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-            return {name: _member(tar, member) for name, member in wanted.items()}
+            for name, member in wanted.items():
+                entry = tar.getmember(member)
+                file = tar.extractfile(entry) if entry.isreg() and entry.size <= _MOST_FILE_BYTES else None
+                if file is None:
+                    raise KeyError(f"{member} is not a plain file")
+                found[name] = file.read()
+        return found
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         raise BackendUnavailable(f"the archive does not hold what is expected of it: {error}") from None
-
-
-def _member(tar: tarfile.TarFile, name: str) -> bytes:
-    member = tar.getmember(name)
-    file = tar.extractfile(member) if member.isreg() and member.size <= _MOST_FILE_BYTES else None
-    if file is None:
-        raise KeyError(f"{name} is not a plain file")
-    return file.read()
-
-
-def _unzipped(zipped: zipfile.ZipFile, name: str) -> bytes:
-    if (size := zipped.getinfo(name).file_size) > _MOST_FILE_BYTES:
-        raise KeyError(f"{name} has {size} bytes")
-    return zipped.read(name)
 
 
 def _failure(package: Package, words: str) -> str:

@@ -1,16 +1,11 @@
 """Prepares languages: fetches packages and compiles modules or makes images, once for each engine and processor.
 
-Compiling an interpreter takes seconds to a minute and does not count as time of a cell. The first use of a language
-waits for it and reports progress; ``prepare`` does it in advance. It runs in a jail.
-
 The name of a compiled module in the store depends on everything that changes the compiled code: the module itself, the
 version and settings of the engine, the processor, and our own preparation of modules.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -18,8 +13,7 @@ import importlib.resources
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
@@ -37,6 +31,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     making_job,
     read_file,
     read_report,
+    taken,
 )
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
@@ -46,11 +41,12 @@ from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.util.own_folder import LockedFolder
 
 #: Guest programs whose code changes every compiled module, and those whose code changes an image.
 _COMPILERS = ("wasm/binary.py", "wasm/rewrite.py", "wasm/engine.py")
 _IMAGE_MAKERS = (
-    "wasm/rewrite.py", "wasm/boot_python.py", "wasm/python_image.py", "wasm/quickjs.py", "wasm/embedder.py",
+    "wasm/rewrite.py", "wasm/python_image.py", "wasm/quickjs.py", "wasm/embedder.py",
     "wasm/inside/javascript_boot.js",
 )  # fmt: skip
 #: Most bytes of images of one interpreter in the store: some versions and settings of the engine.
@@ -86,14 +82,13 @@ class WasmLanguages:
         return tuple(name for name, found in self._languages().items() if found.available)
 
     def _languages(self) -> dict[Language, Availability]:
-        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
-        for language, guest in catalogue().items():
-            ready = toolchain_availability(language) if guest.is_compiled else self._availability(guest)
-            languages[language] = ready
-        return languages
+        own = Availability(available=True, version=engine_version(), origin="wasmtime")
+        return {Language.WASM: own, **{name: self._availability(guest) for name, guest in catalogue().items()}}
 
     def _availability(self, guest: WasmLanguage) -> Availability:
         """Return whether the language can run here, and what its first use costs."""
+        if guest.is_compiled:
+            return toolchain_availability(guest.language)
         if self.is_prepared(guest):
             return Availability(available=True, version=guest.version, origin="ready")
         missing = [p for p in guest.packages if self.store.find(package_name(p)) is None]
@@ -127,15 +122,13 @@ class WasmLanguages:
         """Prepare a language, so that its first request need not wait."""
         if language is Language.WASM:
             return
-        guest, tell = self._guest(language), on_progress or self.on_progress
+        guest, tell = self._guest(language), self._teller(language, on_progress)
         if not guest.is_compiled:
             self._prepare(guest, switches_of(guest), on_progress)
             return
-        if tell is not None:
-            tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
+        tell("building its libraries for WebAssembly", 0.1)
         find_toolchain(language).runtime()
-        if tell is not None:
-            tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+        tell(f"{guest.version} is ready", 1.0)
 
     def prepare_science(self, on_progress: OnProgress | None = None) -> None:
         """Prepare the Python of sessions with its scientific packages. Takes minutes, once; never done on demand."""
@@ -165,20 +158,24 @@ class WasmLanguages:
             )
         return guest
 
+    def _teller(self, language: Language, on_progress: OnProgress | None) -> Callable[[str, float], None]:
+        listener = on_progress or self.on_progress
+
+        def tell(text: str, fraction: float) -> None:
+            if listener is not None:
+                listener(PrepareProgress(language=str(language), text=text, fraction=fraction))
+
+        return tell
+
     def _prepare(
         self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None = None
     ) -> StoreEntry:
         """Prepare a language; returns at once when it is prepared already."""
-        name, listener = guest_name(guest, switches), on_progress or self.on_progress
-
-        def tell(text: str, fraction: float) -> None:
-            if listener is not None:
-                listener(PrepareProgress(language=str(guest.language), text=text, fraction=fraction))
-
+        name, tell = guest_name(guest, switches), self._teller(guest.language, on_progress)
         ready = self.store.find(name)
         if ready is not None:
             return ready
-        with self._alone(guest):
+        with LockedFolder.alone(os.path.join(self.store.folder, f".making-{_prefix(guest)}")):
             ready = self.store.find(name)
             if ready is None:
                 if guest.cost:
@@ -186,27 +183,13 @@ class WasmLanguages:
                 for index, package in enumerate(guest.packages):
                     tell(f"fetching {package.name} {package.version}", 0.4 * index / len(guest.packages))
                     package_files(self.store, package)
-                files = self._built(guest, switches, tell)
+                tell(f"compiling {guest.version}", 0.4)
+                files = self._build(guest, switches)
                 if guest.image:
                     self.store.prune(_prefix(guest), _MOST_IMAGE_BYTES)
                 ready = self.store.add(name, files)
             tell(f"{guest.version} is ready", 1.0)
             return ready
-
-    def _built(
-        self, guest: WasmLanguage, switches: EngineSwitches, tell: Callable[[str, float], None]
-    ) -> dict[str, bytes]:
-        """Build in another thread; this one reports progress by the usual duration meanwhile."""
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-prepare") as thread:
-            work, seconds = thread.submit(self._build, guest, switches), 0
-            while True:
-                tell(f"compiling {guest.version}", 0.4 + 0.55 * min(1.0, seconds / guest.compile_s))
-                try:
-                    return work.result(timeout=1.0)
-                except TimeoutError:
-                    if work.done():
-                        raise
-                    seconds += 1
 
     def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
         """Make the files of a language in a jail of its own; returns them by name."""
@@ -229,9 +212,9 @@ class WasmLanguages:
                 plans.append(library.to_plan(path))
             plan |= {"task": "bake", "libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
         limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
-        # Not from the pool: these walls are not used again.
-        jail = Pool(0).take(make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants))
-        try:
+        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants)
+        # Not from the pool of runs: these walls are not used again.
+        with taken(Pool(0), walls) as jail:
             plan |= {field: f"{jail.places.work}/{name}" for field, name in outs.items()}
             outcome = run_job(jail, making_job(jail, plan, timeout_s=PREPARE_S, memory_mb=PREPARE_MEMORY_MB))
             ending = read_report(outcome.report)
@@ -240,15 +223,6 @@ class WasmLanguages:
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
             return {name: read_file(jail.box_fd, name) for name in outs.values()}
-        finally:
-            jail.destroy()
-            jail.forget()
-
-    @contextlib.contextmanager
-    def _alone(self, guest: WasmLanguage) -> Iterator[None]:
-        with open(os.path.join(self.store.folder, f".lock-{_prefix(guest)}"), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 @functools.lru_cache(maxsize=1)

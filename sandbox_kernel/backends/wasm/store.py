@@ -4,8 +4,7 @@ A compiled module is native code, so only entries that this program made are use
 over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal, belongs
 to another user or has a second hard link is removed and counts as missing; the caller makes it again.
 
-An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
-the same entry, the first one is kept and both use it.
+An entry is made under a temporary name and renamed; of two processes that make the same, both use the first one's.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ import re
 import secrets
 import shutil
 import stat
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.util.own_folder import NotPrivate, cache_root, make_own_folder
+from sandbox_kernel.util.own_folder import LockedFolder, NotPrivate, OwnFiles, cache_root, make_own_folder
 
 SEAL = "seal.json"
-_KEY = "key"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,180}\Z")
-_CHUNK = 1 << 20
+_KEY, _KEY_BYTES = "key", 32
+#: The name of an entry. Other files of the folder are called otherwise: the key, its lock, what is being made.
+_NAME = re.compile(r"[A-Za-z0-9]+-[A-Za-z0-9._+-]{1,180}\Z")
 _MOST_SEAL_BYTES = 1 << 20
 
 
@@ -70,9 +68,20 @@ class WasmStore:
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or default_folder()
         self._verified: dict[str, tuple[tuple[object, ...], StoreEntry]] = {}
-        self._lock = threading.Lock()
-        self._make_folder()
-        self._secret = self._load_secret()
+        another = "name another one in the environment variable SANDBOX_KERNEL_CACHE"
+        try:
+            make_own_folder(self.folder)
+            self._secret = self._load_secret()
+        except NotPrivate as error:
+            raise BackendUnavailable(
+                f"{self.folder} must be your own folder that no other user can enter or replace, because native code "
+                f"is kept there: {error}; or {another}"
+            ) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BackendUnavailable(
+                f"the folder for WebAssembly guests, {self.folder}, cannot be used: {reason}; {another}"
+            ) from None
 
     def find(self, key: str) -> StoreEntry | None:
         """Return the entry of this name if its seal is valid; removes a damaged entry and returns None."""
@@ -81,16 +90,16 @@ class WasmStore:
             mark = self._mark(path)
         except OSError:
             return None
-        with self._lock:
-            known = self._verified.get(key)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now, for ``prune``
+        known = self._verified.get(key)
         if known is not None and known[0] == mark:
             return known[1]
         entry = self._verify(key, path)
         if entry is None:
             self.remove(key)
             return None
-        with self._lock:
-            self._verified[key] = (mark, entry)
+        self._verified[key] = (mark, entry)
         return entry
 
     def add(self, key: str, files: Mapping[str, bytes]) -> StoreEntry:
@@ -120,8 +129,7 @@ class WasmStore:
 
     def remove(self, key: str) -> None:
         """Remove an entry. Jails that have mounted it can use it until they end."""
-        with self._lock:
-            self._verified.pop(key, None)
+        self._verified.pop(key, None)
         aside = os.path.join(self.folder, f".old-{os.getpid()}-{secrets.token_hex(8)}")
         with contextlib.suppress(OSError):
             os.rename(self._path(key), aside)
@@ -131,7 +139,7 @@ class WasmStore:
 
     def names(self) -> list[str]:
         """Return the names of all entries without verifying them."""
-        return sorted(name for name in os.listdir(self.folder) if _NAME.match(name) and name != _KEY)
+        return sorted(name for name in os.listdir(self.folder) if _NAME.match(name))
 
     def prune(self, prefix: str, most_bytes: int) -> None:
         """Remove the least recently used entries with this prefix until the others fit into this many bytes."""
@@ -149,13 +157,8 @@ class WasmStore:
             self.remove(key)
             total -= size
 
-    def touch(self, key: str) -> None:
-        """Mark an entry as used now, for ``prune``."""
-        with contextlib.suppress(OSError):
-            os.utime(self._path(key))
-
     def _path(self, key: str) -> str:
-        if not _NAME.match(key) or key == _KEY:
+        if not _NAME.match(key):
             raise ValueError(f"{key!r} is no name for the store")
         return os.path.join(self.folder, key)
 
@@ -165,41 +168,20 @@ class WasmStore:
             raise ValueError(f"{name!r} is no name for a file of the store")
         return name
 
-    def _make_folder(self) -> None:
-        another = "name another one in the environment variable SANDBOX_KERNEL_CACHE"
-        try:
-            make_own_folder(self.folder)
-        except NotPrivate as error:
-            raise BackendUnavailable(
-                f"{self.folder} must be your own folder that no other user can enter or replace, because native code "
-                f"is kept there: {error}; or {another}"
-            ) from None
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise BackendUnavailable(
-                f"the folder for WebAssembly guests, {self.folder}, cannot be used: {reason}; {another}"
-            ) from None
-
     def _load_secret(self) -> bytes:
-        path = os.path.join(self.folder, _KEY)
-        for _ in range(2):
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
-                aside = os.path.join(self.folder, f".key-{os.getpid()}-{secrets.token_hex(8)}")
-                self._write(aside, secrets.token_bytes(32), 0o600)
-                # ``link`` does not replace a file: of two processes one makes the key, and both read it.
-                with contextlib.suppress(FileExistsError):
-                    os.link(aside, path)
-                os.unlink(aside)
-                continue
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(file.fileno())
-                secret = file.read(64)
-            if status.st_uid == os.geteuid() and not status.st_mode & 0o077 and len(secret) == 32:
-                return secret
-            break
-        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to start again")
+        """Return the key; makes one where there is none of ours, and entries of another one are foreign then."""
+        secret = self._secret_there()
+        if secret is None:
+            with LockedFolder.alone(self.folder):
+                secret = self._secret_there()
+                if secret is None:
+                    secret = secrets.token_bytes(_KEY_BYTES)
+                    OwnFiles(self.folder).write(_KEY, secret)
+        return secret
+
+    def _secret_there(self) -> bytes | None:
+        secret = OwnFiles(self.folder).read(_KEY, _KEY_BYTES)
+        return secret if secret is not None and len(secret) == _KEY_BYTES else None
 
     def _seal(self, key: str, hashes: Mapping[str, str]) -> str:
         text = json.dumps([key, sorted(hashes.items())])
@@ -244,9 +226,8 @@ class WasmStore:
         return descriptor
 
     @staticmethod
-    def _write(path: str, data: bytes, mode: int = 0o644) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    def _write(path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            for start in range(0, len(data), _CHUNK):
-                file.write(data[start : start + _CHUNK])
+            os.fchmod(descriptor, 0o644)
+            file.write(data)

@@ -1,8 +1,7 @@
-"""The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail.
+"""The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail, never in the host's process.
 
-A program is behind two walls, the engine and the jail. The engine never runs in the process of the host. A module takes
-two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store), then run. Both
-count against the time limit of the request. Languages run on interpreters that are modules too
+A module takes two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store),
+then run. Both count against the time limit of the request. Languages run on interpreters that are modules too
 (``languages/guests.toml``) and are prepared once.
 """
 
@@ -45,6 +44,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     read_file,
     read_report,
     run_job_of,
+    taken,
     unfinished,
     wasm_facts,
 )
@@ -58,7 +58,7 @@ from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits
 from sandbox_kernel.model import (
     ExecRequest,
     ExecResult,
@@ -265,16 +265,14 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
         entry = self.store.find(key)
         if entry is not None:
-            self.store.touch(key)
             return entry.read(COMPILED), 0.0
-        jail = self.pool.take(make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self.enforcer.name))
-        try:
+        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self.enforcer.name)
+        with taken(self.pool, walls) as jail:
             plan = {
                 "task": "compile",
                 "source": f"{jail.places.cell}/module",
                 "out": f"{jail.places.work}/{COMPILED}",
                 "text": source.text,
-                "memory_bytes": run.request.memory_mb * MIB,
                 "switches": switches,
             }
             given = [JobFile(root=jail.places.cell, name="module", data=source.data)]
@@ -286,9 +284,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             if failed is not None:
                 return failed
             code = read_file(jail.box_fd, COMPILED)
-        finally:
-            jail.destroy()
-            jail.forget()
         if len(code) > MOST_COMPILED_BYTES:
             raise InvalidRequest(
                 f"the module compiles to {len(code)} bytes of machine code; at most {MOST_COMPILED_BYTES} are run"
@@ -311,36 +306,31 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def _run_in_jail(self, run: _WasmRun, guest: GuestRun, walls: Walls) -> ExecResult:
         request, context, here = run.request, run.context, run.context.here
-        with self.egress() as proxy:
-            jail = self.pool.take(walls)
-            try:
-                began_ns = time.time_ns()
-                look = here.fill(jail.box_fd, -1, request.files, walls.box_bytes) if here is not None else None
-                given = request if look is None else replace(request, files={})
-                job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
-                job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
-                if run.calls is not None:
-                    job = with_functions(job, run.calls)
-                listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
-                facts = wasm_facts(outcome, job, context.chosen)
-                facts.compile_duration = run.spent_s
-                told = [*facts.notes, *run.notes]
-                if run.calls is not None:
-                    facts.calls = run.calls.finish()
-                if proxy is not None:
-                    facts.violations = proxy.violations
-                    told += (*network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
-                kept = leaves_files(facts.status, facts.limit)
-                if here is not None and look is not None:
-                    left = here.keep_run(look, began_ns, kept=kept)
-                else:
-                    left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
-                facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
-                return make_result(request, outcome, facts, spent_s=run.spent_s)
-            finally:
-                jail.destroy()
-                jail.forget()
+        with self.egress() as proxy, taken(self.pool, walls) as jail:
+            began_ns = time.time_ns()
+            look = here.fill(jail.box_fd, -1, request.files, walls.box_bytes) if here is not None else None
+            given = request if look is None else replace(request, files={})
+            job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
+            job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
+            if run.calls is not None:
+                job = with_functions(job, run.calls)
+            listen = proxy.start if proxy is not None else None
+            outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
+            facts = wasm_facts(outcome, job, context.chosen)
+            facts.compile_duration = run.spent_s
+            told = [*facts.notes, *run.notes]
+            if run.calls is not None:
+                facts.calls = run.calls.finish()
+            if proxy is not None:
+                facts.violations = proxy.violations
+                told += (*network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
+            kept = leaves_files(facts.status, facts.limit)
+            if here is not None and look is not None:
+                left = here.keep_run(look, began_ns, kept=kept)
+            else:
+                left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
+            facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
+            return make_result(request, outcome, facts, spent_s=run.spent_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,8 +432,4 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
     if ending.end is GuestEnd.INVALID:
         reason = ending.message.replace("--> <anon>:", "--> cell.wat:")
         raise InvalidRequest(f"the module cannot be run: {reason}")
-    if ending.end is GuestEnd.MEMORY:
-        result = unfinished(request, Status.MEMORY_EXCEEDED, Limit.MEMORY, outcome.duration_s)
-        message = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"
-        return replace(result, stderr=message, stderr_bytes=len(message.encode()))
     return None

@@ -6,20 +6,21 @@ it. Time, CPU time and memory are measured by the jail.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import Verdict
 from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.jail.sealed_memory import SealedMemory
@@ -46,9 +47,8 @@ _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
-COMPILED = "module.cwasm"
-#: The file of an image that says how it is entered.
-FACTS = "image.json"
+#: The files of a compiled module, and of an image that says how it is entered.
+COMPILED, FACTS = "module.cwasm", "image.json"
 #: What fits into an image: mounts, and bytes of a mount's name; ``guest/wasm/python_image.py`` has them too.
 MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
 #: Where programs see the files of wheels; ``guest/wasm/inside/image_boot.py`` has it too.
@@ -151,6 +151,23 @@ def making_job(
     )
 
 
+@contextlib.contextmanager
+def taken(pool: Pool, walls: Walls) -> Iterator[Jail]:
+    """Take a jail of the pool for one job."""
+    jail = pool.take(walls)
+    try:
+        yield jail
+    finally:
+        jail.destroy()
+        jail.forget()
+
+
+def given_files(request: ExecRequest, jail: Jail) -> list[JobFile]:
+    """Return the files of a request, for the work folder of a jail."""
+    given = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
+    return [JobFile(root=jail.places.work, name=name, data=data) for name, data in given.items()]
+
+
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
@@ -165,10 +182,7 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
 def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
     """Return the job that runs a compiled module; with ``asks``, its standard input comes from ``on_input``."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
-    given += [
-        JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
-        for name, data in request.files.items()
-    ]
+    given += given_files(request, jail)
     plan = {
         "task": "run",
         "module": guest.module if isinstance(guest.module, str) else "",
@@ -284,14 +298,6 @@ _OWN_STATUS = {
 }
 
 
-def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
-    """Return status and limit of a guest that the jail did not end; ``otherwise`` is a limit that the jail noticed."""
-    own = _OWN_STATUS.get(report.end, Status.FAILED)
-    if report.end is GuestEnd.EXIT and report.code == 0:
-        own = Status.OK
-    return ending.judge(own=own, survived=Limit.MEMORY if report.refused else otherwise)
-
-
 def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     """Return how a run ended: by the limit if the jail ended it, else by the ending of the guest."""
     plan = ProgramPlan(steps=tuple(job.steps))
@@ -302,7 +308,9 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
         facts.peak_memory_bytes = report.memory_bytes
         return facts
-    facts.status, facts.limit = judge_guest(report, facts.limit)
+    own = Status.OK if report.end is GuestEnd.EXIT and report.code == 0 else Status.FAILED
+    own = _OWN_STATUS.get(report.end, own)
+    facts.status, facts.limit = ending.judge(own=own, survived=Limit.MEMORY if report.refused else facts.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
     facts.signal = None
     facts.exit_code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None

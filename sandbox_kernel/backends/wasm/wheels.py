@@ -42,15 +42,7 @@ class Wheels:
 
 
 def read_wheels(paths: Iterable[str | os.PathLike[str]]) -> Wheels | None:
-    """Read wheels; None when there are none.
-
-    Args:
-        paths: Wheels, and folders whose wheels are all taken.
-
-    Raises:
-        InvalidRequest: A path is no wheel, or the wheel is not pure Python, or too large.
-
-    """
+    """Read wheels, and all of a folder; None when there are none. Raises ``InvalidRequest`` for what cannot be used."""
     if isinstance(paths, str | bytes | os.PathLike):
         raise InvalidRequest(f"wheels takes a list of files and folders, got {quoted(paths)}; write [{paths!r}]")
     found: list[str] = []
@@ -105,7 +97,6 @@ def kept_wheels(store: WasmStore, wheels: Wheels) -> StoreEntry:
     if found is None:
         store.prune("wheels-", _MOST_KEPT_BYTES)
         found = store.add(name, wheels.files)
-    store.touch(name)
     return found
 
 

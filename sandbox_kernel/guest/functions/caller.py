@@ -15,7 +15,7 @@ import sys
 from _queue import SimpleQueue
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket, socketpair, timeout
 
-from .calling import Calls, HostError
+from .calling import Calls, HostError, make_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,25 +101,25 @@ class Caller(Calls):
     """
 
     def __init__(self, hatch: int, stopped: Callable[[], bool] | None = None) -> None:
+        super().__init__(self._exchange)
         self.hatch = hatch
         self.stopped = stopped
         self._lines = _Lines()
 
-    def exchange(self, data: bytes) -> bytes:
-        """See ``Calls``."""
+    def _exchange(self, data: bytes) -> bytes:
         lines = self._lines
         if lines.pid != os.getpid():
             lines = self._lines = _Lines()
         lines.rights.get()
         try:
-            answer = self._exchange(lines, data)
+            answer = self._over_line(lines, data)
         finally:
             lines.rights.put(None)
         if answer is None:
             raise HostError("ConnectionLost", "the host closed the connection; a limit of its functions is reached")
         return answer
 
-    def _exchange(self, lines: _Lines, data: bytes) -> bytes | None:
+    def _over_line(self, lines: _Lines, data: bytes) -> bytes | None:
         try:
             line = lines.idle.pop()
         except IndexError:
@@ -141,3 +141,8 @@ class Caller(Calls):
                 # After an interrupt nobody knows what is still on the way.
                 line.socket.close()
         return answer
+
+
+def install(hatch: int, listing: List[List[str]]) -> None:
+    """Make ``import host`` work in this interpreter."""
+    sys.modules["host"] = make_module(Caller(hatch), listing)

@@ -15,7 +15,7 @@ from _json import encode_basestring_ascii, make_encoder, make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 
 class _Reading:
@@ -104,11 +104,10 @@ class HostError(Exception):
 
 
 class Calls:
-    """Calls functions of the host. ``exchange`` is the way to it."""
+    """Calls functions of the host. ``exchange`` sends a message and returns its answer, or raises ``HostError``."""
 
-    def exchange(self, data: bytes) -> bytes:
-        """Send one message and return its answer. Raises ``HostError`` when there is no answer."""
-        raise NotImplementedError
+    def __init__(self, exchange: Callable[[bytes], bytes]) -> None:
+        self.exchange = exchange
 
     def call(self, name: str, args: object, kwargs: object) -> Any:
         """Call a function and return its result; an iterator for a function that streams."""
@@ -154,16 +153,28 @@ class Calls:
                     pass
 
 
-def function_of(calls: Calls, name: str, signature: str, doc: str) -> Any:
-    """Return a function that calls the host's function of this name."""
+def make_module(calls: Calls, listing: List[List[str]]) -> Any:
+    """Return the module ``host``: each function of the host by its name, ``HostError``, and ``aio``."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return calls.call(name, args, kwargs)
+    def function_of(name: str, signature: str, doc: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return calls.call(name, args, kwargs)
 
-    call.__name__ = call.__qualname__ = name
-    call.__module__ = "host"
-    call.__doc__ = f"{name}{signature}\n\n{doc}" if doc else f"{name}{signature}"
-    return call
+        call.__name__ = call.__qualname__ = name
+        call.__module__ = "host"
+        call.__doc__ = f"{name}{signature}\n\n{doc}" if doc else f"{name}{signature}"
+        return call
+
+    def missing(name: str) -> None:
+        raise AttributeError(f"the host has no function {name!r}; there are: {', '.join(functions)}")
+
+    functions = {name: function_of(name, signature, doc) for name, signature, doc in listing}
+    shown = "\n".join(f"  {name}{signature}" for name, signature, _ in listing)
+    module = type(math)("host", f"Functions of the host:\n{shown}")
+    names = ["HostError", *functions]
+    module.__dict__.update(functions, HostError=HostError, aio=Awaitable(module), _caller=calls, __all__=names)
+    module.__dict__.update(__path__=[], __getattr__=missing, __dir__=lambda: names)
+    return module
 
 
 class Awaitable:

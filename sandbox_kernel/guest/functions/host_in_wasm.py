@@ -9,21 +9,15 @@ import os
 import sys
 from collections.abc import Callable
 
-from .calling import Awaitable, Calls, HostError, function_of
+from .calling import Calls, make_module
 
-__all__ = ["HostError"]
 #: How much of an answer is read at once.
 _READ = 1 << 18
 
 
 def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
     """Define the functions of the host. ``send`` gets a message and returns its answer."""
-    module, calls = sys.modules["host"], Calls()
-    calls.exchange = send  # type: ignore[assignment, method-assign]
-    for name, signature, doc in listing:
-        setattr(module, name, function_of(calls, name, signature, doc))
-        __all__.append(name)
-    module.aio = Awaitable(module)  # type: ignore[attr-defined]
+    sys.modules["host"] = make_module(Calls(send), listing)
 
 
 def over_descriptor(number: int) -> None:

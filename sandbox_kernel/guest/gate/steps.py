@@ -125,9 +125,9 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     os.environ.clear()
     os.environ.update(environment)
     if hatch >= 0:
-        from ..functions import host_module
+        from ..functions.caller import install
 
-        host_module.install(hatch, step["functions"])
+        install(hatch, step["functions"])
     if step["kind"] == "session":
         run_guest(step["argv"], "main", channel)
     python_once.run(blobs[step["source"]], step["argv"], flags)

@@ -104,12 +104,12 @@ def replace_streams(pid: int, running: Callable[[], int], late: Callable[[str, i
 
 #: The cell of this context; 0 in threads, which have a context of their own.
 CELL: contextvars.ContextVar[int] = contextvars.ContextVar("sandbox_cell", default=0)
-_NOTED = "_sandbox_cell"
+NOTED = "_sandbox_cell"
 
 
 def current() -> int:
     """Return the number of the cell that the running code belongs to; 0 when that is not known."""
-    return CELL.get() or getattr(threading.current_thread(), _NOTED, 0)
+    return CELL.get() or getattr(threading.current_thread(), NOTED, 0)
 
 
 def follow_threads() -> None:
@@ -119,36 +119,25 @@ def follow_threads() -> None:
 
     @functools.wraps(start)
     def start_of_cell(self: threading.Thread) -> None:
-        if not hasattr(self, _NOTED):
-            setattr(self, _NOTED, current())
+        if not hasattr(self, NOTED):
+            setattr(self, NOTED, current())
         start(self)
 
     @functools.wraps(submit)
     def submit_of_cell(self: Any, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        return submit(self, functools.partial(_for_cell, current(), function), *args, **named)
+        cell = current()
+
+        def run_for_cell(*args: Any, **named: Any) -> Any:
+            token = CELL.set(cell)
+            try:
+                return function(*args, **named)
+            finally:
+                CELL.reset(token)
+
+        return submit(self, run_for_cell, *args, **named)
 
     threading.Thread.start = start_of_cell  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = submit_of_cell  # type: ignore[method-assign]
-
-
-def _for_cell(cell: int, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-    """Make a call in a thread of a pool for a cell."""
-    token = CELL.set(cell)
-    try:
-        return function(*args, **named)
-    finally:
-        CELL.reset(token)
-
-
-def parent() -> Dict[str, Any]:
-    """Return a message header that names the cell of the running code, for programs written for ipykernel."""
-    return {"header": {"msg_id": f"sandbox-cell-{current()}", "msg_type": "execute_request"}, _NOTED: current()}
-
-
-def belong_to(parent: Dict[str, Any]) -> contextvars.Token[int]:
-    """Let the running code belong to the cell of a ``parent()``; returns the token that undoes it."""
-    cell = parent.get(_NOTED) if isinstance(parent, dict) else None
-    return CELL.set(cell if isinstance(cell, int) else current())
 
 
 # The event loop of a session: there is one while a cell runs, and it runs between cells.
@@ -233,7 +222,11 @@ def allow_own_loops() -> None:
 def run_until_readable(fd: int) -> None:
     """Run the loop until a descriptor is readable; returns at once when the loop has nothing to do."""
     loop = open_loop()
-    if loop is None or loop.is_running() or is_idle(loop):
+    if loop is None or loop.is_running():
+        return
+    # Nothing waits in it: no callback, no timer, no descriptor but its own.
+    registered = len(loop._selector.get_map()) if hasattr(loop, "_selector") else 2
+    if not getattr(loop, "_ready", True) and not getattr(loop, "_scheduled", True) and registered <= 1:
         return
     try:
         loop.add_reader(fd, loop.stop)
@@ -243,13 +236,6 @@ def run_until_readable(fd: int) -> None:
         traceback.print_exc(file=sys.stderr)
     finally:
         loop.remove_reader(fd)
-
-
-def is_idle(loop: Any) -> bool:
-    """Whether nothing waits in a loop: no callback, no timer, no descriptor but its own."""
-    selector = getattr(loop, "_selector", None)
-    registered = len(selector.get_map()) if selector is not None else 2
-    return not getattr(loop, "_ready", True) and not getattr(loop, "_scheduled", True) and registered <= 1
 
 
 def renew() -> None:
@@ -295,8 +281,14 @@ class CellRunner:
             if task.done():
                 raise
             interrupted = isinstance(error, KeyboardInterrupt)
-            if interrupted and interrupt_where_it_waits(task):
-                return loop.run_until_complete(task)
+            awaited = getattr(task, "_fut_waiter", None)
+            if interrupted and awaited is not None and not awaited.done():
+                try:  # in the cell, where it awaits something
+                    awaited.set_exception(KeyboardInterrupt())
+                except RuntimeError:
+                    pass  # another task, which cannot be made to raise it
+                else:
+                    return loop.run_until_complete(task)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 loop.run_until_complete(task)
@@ -308,15 +300,3 @@ class CellRunner:
     def __str__(self) -> str:
         """As IPython's own; ``%autoawait`` shows it."""
         return "asyncio"
-
-
-def interrupt_where_it_waits(task: Any) -> bool:
-    """Raise ``KeyboardInterrupt`` in the cell, where it awaits something. False if what it awaits cannot raise it."""
-    awaited = getattr(task, "_fut_waiter", None)
-    if awaited is None or awaited.done():
-        return False
-    try:
-        awaited.set_exception(KeyboardInterrupt())
-    except RuntimeError:  # another task
-        return False
-    return True

@@ -29,15 +29,13 @@ class TooSlow(BaseException):
 class AnswerAlarm:
     """Raises ``TooSlow`` in the block when its time is over; restores the user's own alarm afterwards."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.rang = False
+    rang = False
 
     def __enter__(self) -> AnswerAlarm:
         # A failure of an answer is no output of a cell.
         self.hook, sys.excepthook = sys.excepthook, lambda *error: None
         self.before = signal.signal(signal.SIGALRM, self.ring)
-        self.timer = signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        self.timer = signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -85,7 +83,7 @@ def in_time(shell: Any, code: str, position: int) -> List[Any]:
     """
     from IPython.core.completer import provisionalcompleter, rectify_completions
 
-    alarm = AnswerAlarm(PATIENCE_S)
+    alarm = AnswerAlarm()
     try:
         with alarm, provisionalcompleter():
             every = rectify_completions(code, shell.Completer.completions(code, position))
@@ -100,7 +98,7 @@ def inspect(shell: Any, code: str, position: int, detail: int = 0) -> Dict[str, 
     from IPython.utils.tokenutil import token_at_cursor
 
     try:
-        with AnswerAlarm(PATIENCE_S):
+        with AnswerAlarm():
             data = shell.object_inspect_mime(token_at_cursor(code, position), detail_level=detail)
     except (KeyError, TooSlow):
         return {}

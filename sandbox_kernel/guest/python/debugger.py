@@ -10,15 +10,16 @@ from __future__ import annotations
 import ast
 import json
 import linecache
+import os
 import re
 import select
 import socket
 import struct
 import sys
 import threading
+from types import SimpleNamespace
 
 from .cell_names import CELL_FOLDER, CellTexts, name_cells
-from .debug_tracer import Explorer, Tracer
 from .interactive.frame import bundle, plain
 
 TYPE_CHECKING = False
@@ -27,6 +28,128 @@ if TYPE_CHECKING:
 
     Message = Dict[str, Any]
     Steps = Generator[Message, Message, Message]
+
+
+class Tracer:
+    """pydevd, the tracer of debugpy, in this process. It speaks the Debug Adapter Protocol on a socket pair.
+
+    debugpy itself would start an adapter and listen on a TCP port, which behind Landlock other programs could reach.
+    ``__init__`` and ``end`` run on the main thread, between cells.
+    """
+
+    def __init__(self) -> None:
+        """Begin to trace; raises ``ImportError`` when this Python has no debugpy."""
+        hook = sys.breakpointhook
+        # It would print that breakpoints in frozen modules of the standard library are not seen.
+        told = os.environ.get("PYDEVD_DISABLE_FILE_VALIDATION")
+        os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+        try:
+            import debugpy
+            from debugpy._vendored import force_pydevd  # noqa: F401
+        finally:
+            sys.breakpointhook = hook
+            if told is None:
+                del os.environ["PYDEVD_DISABLE_FILE_VALIDATION"]
+        import pydevd
+        import pydevd_file_utils
+        from _pydevd_bundle._debug_adapter.pydevd_base_schema import BaseSchema
+
+        # JupyterLab calls the main thread 1, also when it is not the first debugger of this process.
+        BaseSchema.initialize_ids_translation()
+        on_disk = pydevd_file_utils.os_path_exists
+        pydevd_file_utils.exists = lambda path: path.startswith(CELL_FOLDER) or on_disk(path)
+        self._pydevd: Any = pydevd
+        self._hook = hook
+        self.socket, theirs = socket.socketpair()
+        for each in (self.socket, theirs):
+            each.settimeout(None)  # the program may have set a default for all sockets
+        pydevd.SetupHolder.setup = None
+        connect = pydevd.start_client
+        pydevd.start_client = lambda host, port: theirs
+        try:
+            pydevd.settrace(
+                host="sandbox",
+                port=1,
+                suspend=False,
+                wait_for_ready_to_run=False,
+                patch_multiprocessing=False,
+                notify_stdin=False,
+                dont_trace_start_patterns=(os.path.dirname(os.path.abspath(debugpy.__file__)),),
+                dont_trace_end_patterns=("debugpy_launcher.py",),
+            )
+        finally:
+            pydevd.start_client = connect
+        self._theirs = theirs
+        self._debugger = pydevd.get_global_debugger()
+        sys.breakpointhook = self._stop_here
+
+    def _stop_here(self, *args: Any, **named: Any) -> None:
+        """``breakpoint()`` while a debugger is attached: stop in it."""
+        frame = sys._getframe(1)
+        self._pydevd.settrace(
+            suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame
+        )
+
+    def threads(self) -> int:
+        """Return how many threads of the tracer run."""
+        return sum(1 for thread in self._debugger.created_pydb_daemon_threads if thread.is_alive())
+
+    def traces(self) -> bool:
+        """Whether the main thread is traced; from Python 3.12 on nothing can take that away."""
+        return sys.version_info >= (3, 12) or sys.gettrace() is not None
+
+    def renew(self) -> None:
+        """Trace the main thread again, which stands nowhere now."""
+        from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info
+
+        info = set_additional_thread_info(threading.main_thread())
+        info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop, info.is_tracing = 1, -1, None, 0
+        self._pydevd.settrace(suspend=False, patch_multiprocessing=False)
+
+    def end(self, *, forked: bool) -> None:
+        """End the tracing, and the tracer's threads, of which a fork has none."""
+        sys.breakpointhook = self._hook
+        if forked:
+            from _pydevd_bundle.pydevd_constants import set_global_debugger
+
+            self._debugger.pydb_disposed = True
+            self._debugger.created_pydb_daemon_threads.clear()
+            set_global_debugger(None)
+        self._pydevd.stoptrace()
+        for each in (self.socket, self._theirs):
+            each.close()
+
+
+# Looks at values for a debugger: the variables between cells, and one value in the form in which a cell shows it.
+
+
+class Explorer:
+    """The variables of a session as they are now, in the form that a stopped frame has."""
+
+    def __init__(self, space: Dict[str, Any]) -> None:
+        from _pydevd_bundle import pydevd_frame_utils
+        from _pydevd_bundle.pydevd_api import PyDevdAPI
+        from _pydevd_bundle.pydevd_suspended_frames import SuspendedFramesManager, _FramesTracker
+
+        code = SimpleNamespace(co_filename="<module>", co_name="<module>")
+        self._frame = SimpleNamespace(f_code=code, f_globals=space, f_locals=space, f_back=None)
+        self._frames = SuspendedFramesManager()
+        settings = SimpleNamespace(variable_presentation=PyDevdAPI.VariablePresentation())
+        self._tracker = _FramesTracker(self._frames, settings)
+        self._tracker.track("thread1", pydevd_frame_utils.create_frames_list_from_frame(self._frame))
+
+    def children(self, reference: int) -> List[Dict[str, Any]]:
+        """Return the parts of a value that was listed before; 0 for the variables themselves."""
+        found = self._frames.get_variable(reference or id(self._frame))
+        return [item.get_var_data() for item in found.get_children_variables()]
+
+
+def rich(value: Any) -> Dict[str, Any]:
+    """Return the MIME bundle of a value and its metadata, as JSON can hold them."""
+    from IPython.core.getipython import get_ipython
+
+    data, metadata = get_ipython().display_formatter.format(value)  # type: ignore[union-attr]
+    return {"data": bundle(data), "metadata": plain(metadata)}
 
 
 #: Names that a page does not list: those that IPython and Python themselves put among the variables.
@@ -41,7 +164,7 @@ _ALL_GO_ON = {"threadId": 1, "allThreadsContinued": True}
 
 
 class DebugServer:
-    """One attached debugger. Made on the main thread between cells; ``finish`` and ``forget`` are called there too."""
+    """One attached debugger. Made on the main thread between cells; ``finish`` is called there too."""
 
     def __init__(self, fd: int, shell: Any, texts: CellTexts) -> None:
         self._shell, self._texts = shell, texts
@@ -68,11 +191,12 @@ class DebugServer:
         """Return how many threads of this process belong to the debugger."""
         return self._tracer.threads() + self._thread.is_alive()
 
-    def finish(self) -> None:
-        """End the debugger, after its page has gone."""
+    def finish(self, *, forked: bool) -> None:
+        """End the debugger: its page has gone, or this is a fork, to which its threads were not copied."""
         self._unname()
-        self._tracer.clear()
-        self._thread.join(1)
+        self._tracer.end(forked=forked)
+        if not forked:
+            self._thread.join(1)
         self._host.socket.close()
 
     def renew(self) -> None:
@@ -85,12 +209,6 @@ class DebugServer:
             self._tracer.renew()
         if stood:
             self._event({"type": "event", "event": "continued", "body": _ALL_GO_ON})
-
-    def forget(self) -> None:
-        """Leave nothing of the debugger in a fork that has become the worker: its threads were not copied."""
-        self._unname()
-        self._tracer.forget()
-        self._host.socket.close()
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -200,7 +318,8 @@ class DebugServer:
 
     def _on_attach(self, request: Message) -> Steps:
         ours = sys.modules[__name__].__file__ or ""
-        folders = [ours.rpartition("/python/")[0], *_folders("IPython", "traitlets")]
+        libraries = (getattr(sys.modules.get(name), "__file__", None) for name in ("IPython", "traitlets"))
+        folders = [ours.rpartition("/python/")[0], *(file.rpartition("/")[0] for file in libraries if file)]
         arguments = {
             **(request.get("arguments") or {}),
             "justMyCode": False,
@@ -273,7 +392,7 @@ class DebugServer:
             if found.get("status") != "ok":
                 return {"success": False, "body": nothing}
             return {"body": {"data": bundle(found["data"]), "metadata": plain(found.get("metadata") or {})}}
-        code = f"__import__('json').dumps(__import__('{__package__}.debug_tracer', fromlist=['']).rich({name}))"
+        code = f"__import__('json').dumps(__import__('{__name__}', fromlist=['']).rich({name}))"
         asked = {"expression": code, "frameId": arguments.get("frameId"), "context": "clipboard"}
         answer = yield {"command": "evaluate", "arguments": asked}
         if not answer.get("success"):
@@ -303,12 +422,6 @@ class DebugServer:
             if isinstance(path, str) and path.endswith(".py"):
                 found.append({"id": number, "name": module.__name__, "path": path})
         return {"body": {"modules": found, "totalModules": len(modules)}}
-
-
-def _folders(*packages: str) -> List[str]:
-    """Return the folders of packages whose code the user does not step into."""
-    found = (getattr(sys.modules.get(name), "__file__", None) for name in packages)
-    return [file.rpartition("/")[0] for file in found if file]
 
 
 # Two framings of JSON messages on sockets: that of the host's channel, and that of the Debug Adapter Protocol.

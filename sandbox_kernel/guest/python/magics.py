@@ -56,7 +56,13 @@ def add_installers(shell: Any) -> None:
             return
         if "https_proxy" not in os.environ:
             what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
-            allow = " ".join(f"--allow-net {host}" for host in _index_hosts())
+            try:
+                from pip._internal.models.index import PyPI
+
+                hosts = [PyPI.netloc, PyPI.file_storage_domain]
+            except ImportError:
+                hosts = ["DOMAIN-OF-THE-INDEX"]
+            allow = " ".join(f"--allow-net {host}" for host in hosts)
             raise UsageError(_NO_NETWORK.format(allow=allow, what=what))
         if tool != "pip":
             raise UsageError(_NOT_PIP.format(tool=tool))
@@ -72,15 +78,6 @@ def add_installers(shell: Any) -> None:
 
     for tool in TOOLS:
         shell.register_magic_function(functools.partial(install, tool), "line", tool)
-
-
-def _index_hosts() -> list[str]:
-    """Return the hosts that pip asks when nobody names an index; a word to replace where there is no pip."""
-    try:
-        from pip._internal.models.index import PyPI
-    except ImportError:
-        return ["DOMAIN-OF-THE-INDEX"]
-    return [PyPI.netloc, PyPI.file_storage_domain]
 
 
 # Magics that ipykernel adds to IPython. What they would do outside the sandbox is said in a sentence instead.

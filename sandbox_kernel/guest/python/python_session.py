@@ -16,9 +16,9 @@ import sys
 import traceback
 
 from ..gate.python_once import limit_of
-from ..session.freeze import names_on_card, uses_accelerator
+from ..session.freeze import uses_accelerator
 from ..session.worker import CellEngine, Worker
-from . import completions, loading, look, os_patches, process_state, saving
+from . import completions, look, os_patches, process_state, saving
 from .background import (
     allow_own_loops,
     as_cell,
@@ -61,14 +61,6 @@ def text_of(error: BaseException) -> str:
         return f"<{type(error).__name__} that cannot be printed>"
 
 
-def bounded(lines: List[str]) -> List[str]:
-    """Return the beginning and the end of a long traceback, such as that of an endless recursion."""
-    left_out = len(lines) - 2 * _HALF_TRACEBACK
-    if left_out <= 0:
-        return lines
-    return [*lines[:_HALF_TRACEBACK], f"[... {left_out} more ...]\n", *lines[-_HALF_TRACEBACK:]]
-
-
 class PythonCells(CellEngine):
     """Runs cells in IPython."""
 
@@ -103,19 +95,13 @@ class PythonCells(CellEngine):
         os_patches.remember_names()
         os_patches.change_by_descriptor()
 
-        def ask(prompt: object = "", /) -> str:
-            return worker.input(str(prompt), False)
-
-        def ask_secret(prompt: str = "Password: ", stream: object = None, **_: object) -> str:
-            return worker.input(str(prompt), True)
-
-        builtins.input = ask
-        getpass.getpass = ask_secret
+        builtins.input = lambda prompt="", /: worker.input(str(prompt), False)
+        getpass.getpass = lambda prompt="Password: ", stream=None, **_: worker.input(str(prompt), True)
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
         process_state.note_beginning()
         # No fork is debugged, neither a checkpoint nor one of the user's code.
-        os.register_at_fork(after_in_child=lambda: self._end_debugger("forget"))
+        os.register_at_fork(after_in_child=lambda: self._end_debugger(forked=True))
 
     def belongs(self) -> int:
         """See ``CellEngine``."""
@@ -203,7 +189,11 @@ class PythonCells(CellEngine):
             lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
         if self.expressions is None and isinstance(error, SystemExit):
             lines = [f"SystemExit: {error.code}"]
-        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": bounded(lines)}
+        # Such as the traceback of an endless recursion.
+        left_out = len(lines) - 2 * _HALF_TRACEBACK
+        if left_out > 0:
+            lines = [*lines[:_HALF_TRACEBACK], f"[... {left_out} more ...]\n", *lines[-_HALF_TRACEBACK:]]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": code or 1, "error": failure, "limit": limit_of(error)}
 
@@ -233,10 +223,10 @@ class PythonCells(CellEngine):
             return {"ok": False, "reason": f"this session's Python has no debugpy ({error}); install it there"}
         return {"ok": True}
 
-    def _end_debugger(self, how: str = "finish") -> None:
+    def _end_debugger(self, *, forked: bool = False) -> None:
         server, self._debugger = self._debugger, None
         if server is not None:
-            getattr(server, how)()
+            server.finish(forked=forked)
 
     def _settle_debugger(self) -> None:
         """End the debugger if its page has gone, and renew it if an interrupt has ended it; called between cells."""
@@ -258,7 +248,7 @@ class PythonCells(CellEngine):
 
     def _load(self, order: str) -> Dict[str, Any]:
         source, before = self.worker.channel.take_descriptor(), self._all_variables()
-        return {} if source is None else loading.load(self.shell.user_ns, source, order, before)
+        return {} if source is None else saving.load(self.shell.user_ns, source, order, before)
 
     def _all_variables(self) -> Dict[str, Any]:
         private = saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
@@ -278,13 +268,6 @@ class PythonCells(CellEngine):
         if type(space) is not dict or type(hidden) is not dict or any(type(name) is not str for name in space):
             return None
         return len(self.variables())
-
-    def names_on_card(self) -> List[str]:
-        """See ``CellEngine``."""
-        try:
-            return names_on_card(self.variables())
-        except Exception:
-            return []
 
     def variables(self) -> Dict[str, Any]:
         """Return the variables that the user has defined."""

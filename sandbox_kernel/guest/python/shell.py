@@ -91,14 +91,16 @@ class WorkerShell(InteractiveShell):
 
     def get_parent(self) -> Dict[str, Any]:
         """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""
-        return background.parent()
+        cell = background.current()
+        return {"header": {"msg_id": f"sandbox-cell-{cell}", "msg_type": "execute_request"}, background.NOTED: cell}
 
     def set_parent(self, parent: Dict[str, Any]) -> Any:
         """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned.
 
         Returns a token for ``reset_thread_parent``.
         """
-        return background.belong_to(parent)
+        cell = parent.get(background.NOTED) if isinstance(parent, dict) else None
+        return background.CELL.set(cell if isinstance(cell, int) else background.current())
 
     set_thread_parent = set_parent
 
@@ -276,5 +278,5 @@ class ShellKernel:
         return importlib.import_module("comm").get_comm_manager()
 
     def get_parent(self, channel: str | None = None) -> Dict[str, Any]:
-        """Return a stand-in for the message that the front end sent for the running cell."""
-        return background.parent()
+        """As the shell's."""
+        return self.shell.get_parent()  # type: ignore[no-any-return]

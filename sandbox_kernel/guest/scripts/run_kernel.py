@@ -55,15 +55,6 @@ def start_kernel(argv: List[str], filter_path: str) -> int:
         os._exit(127)
 
 
-def pass_on(channel: socket.socket, missing: Dict[int, int]) -> None:
-    """Try each port that is not connected yet; pass what connects to the host, with its number in the list of ports."""
-    for number, port in list(missing.items()):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            if sock.connect_ex(("127.0.0.1", port)) == 0:
-                socket.send_fds(channel, [bytes([number])], [sock.fileno()])
-                del missing[number]
-
-
 def offer(channel: socket.socket, missing: Dict[int, int], prefix: str) -> bool:
     """Tell the host of one unix socket that is there and that it has not connected to; returns whether there is one.
 
@@ -117,4 +108,8 @@ def main(argv: List[str]) -> int:
         if missing and prefix:
             offered = offered or offer(channel, missing, prefix)
         elif missing:
-            pass_on(channel, missing)
+            for number, port in list(missing.items()):
+                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+                    if sock.connect_ex(("127.0.0.1", port)) == 0:
+                        socket.send_fds(channel, [bytes([number])], [sock.fileno()])
+                        del missing[number]

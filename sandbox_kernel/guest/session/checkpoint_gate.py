@@ -1,13 +1,7 @@
 """The gate of a session: carries out the host's orders about the worker and its checkpoints, and so the rollback.
 
-A session is one *worker*, which runs the user's cells, and its *checkpoints*, which are frozen forks of it. All of them
-may be hostile. The gate is our own process: it outlives the worker, and only it exchanges orders with the host. It
-
-- reaps dead processes (orphans become its children: it is the subreaper or the init of the namespace),
-- sends signals to the worker,
-- *promotes* a checkpoint, which is how a session rolls back: it kills every process that did not exist when the
-  chosen checkpoint was made. The host restores the work folder, and then the gate wakes the checkpoint, which becomes
-  the worker.
+Worker and checkpoints may be hostile. The gate is our own process, and only it exchanges orders with the host. Orphans
+become its children: it is the subreaper or the init of the namespace.
 
 The host names a checkpoint by the number of its cell. The worker reports the pid, and may lie: when the checkpoint is
 new the gate checks that this process is a child of the worker. From then on the gate holds it by a descriptor
@@ -32,13 +26,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
+    Order = Dict[str, Any]
+    Send = Callable[[Dict[str, Any]], None]
 
 #: How long the gate waits for killed processes to be gone before it gives up.
 DEATH_S = 5.0
-
-if TYPE_CHECKING:
-    Order = Dict[str, Any]
-    Send = Callable[[Dict[str, Any]], None]
 
 
 class CheckpointGate:
@@ -73,7 +65,9 @@ class CheckpointGate:
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self.reap()
-            self.report_lost()
+            # The host must not rely on checkpoints that ended without its order.
+            if ended := select.select([held.fd for held in self.held.values()], [], [], 0)[0]:
+                self.lose([cell for cell, held in self.held.items() if held.fd in ended])
             if self.control.fileno() in ready:
                 order = receive()
                 if order["op"] == "stop":
@@ -91,8 +85,6 @@ class CheckpointGate:
         elif op == "hold":
             self.hold(order["cell"], order["pid"], order["before"])
             return
-        elif op == "lives":
-            answer["ok"] = order["cell"] in self.held and self.held[order["cell"]].alive
         elif op == "snapshot":
             self.known[order["cell"]] = processes(os.getpid())
         elif op == "drop":
@@ -109,8 +101,8 @@ class CheckpointGate:
                     self.held[cell].send(LOOK)
             return
         elif op == "promote":
-            problem = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])
-            answer.update({"ok": not problem, "pid": 0 if problem else self.worker})
+            done = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])
+            answer.update({"ok": done, "pid": self.worker if done else 0})
         elif op == "wake":
             if self.chosen is not None:
                 self.chosen.send(WAKE)
@@ -152,12 +144,6 @@ class CheckpointGate:
         except Refused:
             self.lose([cell])
 
-    def report_lost(self) -> None:
-        """Report checkpoints that ended without an order of the host, so that the host does not rely on them."""
-        ended = select.select([held.fd for held in self.held.values()], [], [], 0)[0]
-        if ended:
-            self.lose([cell for cell, held in self.held.items() if held.fd in ended])
-
     def lose(self, cells: List[int]) -> None:
         """Drop the checkpoints of these cells and report them to the host as lost."""
         for held in self.drop(cells):
@@ -190,36 +176,34 @@ class CheckpointGate:
                 # From now on another process may get this pid.
                 self.worker = 0
 
-    def promote(self, cell: int, keep: List[int], *, strict: bool, patient: bool) -> str:
+    def promote(self, cell: int, keep: List[int], *, strict: bool, patient: bool) -> bool:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
         ``strict`` they are killed too. With ``patient`` the memory of what was killed is free afterwards. The host
-        restores the work folder and then orders ``wake``. Returns why it was not possible; empty when it was.
+        restores the work folder and then orders ``wake``. Returns whether it was possible.
         """
         chosen = self.held.pop(cell, None)
         if chosen is None:
-            return "the checkpoint is gone"
+            return False
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
         stay = {**({} if strict else self.known.get(cell, {})), **stay}
         deadline = time.monotonic() + DEATH_S
-        problem = ""
+        ended = True
         if patient or not (self.alone and only_the_worker(self.worker, stay, deadline)):
             if self.alone:
                 # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
                 signal_child(-1, signal.SIGSTOP)
-            if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
-                problem = "the processes of the cell could not be killed"
-        if not problem and (not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S)):
-            chosen.send(signal.SIGKILL)
-            problem = "the checkpoint is gone"
-        if problem:
-            chosen.close()
-        else:
+            ended = end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient)
+        if ended and chosen.alive and await_no_signal(chosen.pid, WAKE, DEATH_S):
             self.chosen, self.worker = chosen, chosen.pid
-        return problem
+            return True
+        if ended:
+            chosen.send(signal.SIGKILL)
+        chosen.close()
+        return False
 
 
 def signal_child(pid: int, number: int) -> bool:

@@ -29,7 +29,7 @@ from .held import WAKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Callable, Dict, List, Tuple
 
 
 _SENT_BY_KILL = 0
@@ -77,7 +77,13 @@ class Marks:
                 os.close(fd)
         self.random: object = None
         self.open_before = True
-        self.folder = working_folder()
+        self.folder: str | None = None
+        try:
+            # Not ``os.getcwd``: 100 000 folders deep the C library searches for the path itself, for minutes.
+            path = os.readlink("/proc/self/cwd")
+            self.folder = path if os.path.samefile(path, ".") else None
+        except OSError:
+            pass  # it was removed, or its path is longer than the system accepts
         self.processors = os.sched_getaffinity(0)
         self.threads = max(0, len(threads) - 1 - own_threads)
 
@@ -113,18 +119,6 @@ class Marks:
                 os.chdir(self.folder)
             except OSError:
                 pass
-
-
-def working_folder() -> str | None:
-    """Return the working directory; None when it was removed or its path is longer than the system accepts.
-
-    ``os.getcwd`` is not used: 100 000 folders deep the C library searches for the path itself, for minutes.
-    """
-    try:
-        path = os.readlink("/proc/self/cwd")
-        return path if os.path.samefile(path, ".") else None
-    except OSError:
-        return None
 
 
 def set_oom_score(wanted: int) -> None:
@@ -322,10 +316,6 @@ def _is_network(fd: int) -> bool:
 _FILES = ("/dev/nvidiactl", "/dev/kfd")
 #: Why no checkpoint is made of such a process.
 _ON_GPU = "it uses a GPU, and the state of a GPU cannot be copied"
-#: How many variables are named.
-_MOST_NAMES = 20
-
-
 _DEVICES = {os.stat(path).st_rdev for path in _FILES if os.path.exists(path)}
 
 
@@ -340,17 +330,3 @@ def uses_accelerator() -> bool:
         except OSError:
             continue
     return False
-
-
-def names_on_card(variables: Dict[str, Any]) -> List[str]:
-    """Return the names of the variables that are torch's tensors, or models with tensors, on an accelerator."""
-    torch: Any = sys.modules.get("torch")
-    found: List[str] = []
-    for name, value in variables.items() if hasattr(torch, "nn") else ():
-        if isinstance(value, torch.nn.Module):
-            on_card = any(part.device.type != "cpu" for part in value.parameters())
-        else:
-            on_card = isinstance(value, torch.Tensor) and value.device.type != "cpu"
-        if on_card and len(found) < _MOST_NAMES:
-            found.append(name)
-    return found

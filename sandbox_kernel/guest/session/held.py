@@ -89,11 +89,15 @@ class Held:
 def await_all(fds: List[int], deadline: float, enough: Callable[[], bool] | None = None) -> None:
     """Wait until the processes of these pidfds are gone and their memory is free, at most until ``deadline``.
 
-    Returns earlier when ``enough`` says so, which is asked again and again.
+    Returns earlier when ``enough`` says so. It is asked a few times at once: a thread that computes is past its last
+    call within microseconds of the signal.
     """
-    left = list(fds)
+    left, looks = list(fds), 0
     while left and time.monotonic() < deadline and not (enough is not None and enough()):
-        wait_s = deadline - time.monotonic() if enough is None else ASK_AGAIN_S
+        looks += 1
+        wait_s = 0.0 if looks < LOOKS_AT_ONCE else ASK_AGAIN_S
+        if enough is None:
+            wait_s = deadline - time.monotonic()
         ended = select.select(left, [], [], max(0.0, wait_s))[0]
         left = [fd for fd in left if fd not in ended]
 
@@ -202,27 +206,6 @@ def await_no_signal(pid: int, number: int, patience_s: float) -> bool:
         time.sleep(ASK_AGAIN_S)
 
 
-def end_quickly(pid: int, deadline: float) -> bool:
-    """Kill our child and wait until it makes no more system calls; False when it still does at ``deadline``.
-
-    A thread that computes is past its last call within microseconds, so we look at once a few times. One that waits for
-    a processor takes longer: then the kernel wakes us when the process is gone.
-    """
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except OSError:
-        return True
-    for _ in range(LOOKS_AT_ONCE):
-        if makes_no_more_calls(pid):
-            return True
-        os.sched_yield()
-    try:
-        end_all({pid: look(pid).started}, deadline, lambda: makes_no_more_calls(pid))
-    except OSError:
-        pass  # it is gone, and was collected
-    return makes_no_more_calls(pid)
-
-
 def only_the_worker(worker: int, stay: Dict[int, int], deadline: float) -> bool:
     """Kill the worker. Returns whether it can do nothing any more and nothing else has to be ended, for certain.
 
@@ -231,8 +214,13 @@ def only_the_worker(worker: int, stay: Dict[int, int], deadline: float) -> bool:
     in a row, so a list during which the newest number stayed the same misses none; only the init of a pid namespace,
     which the caller must be, sees that number.
     """
-    if worker and not end_quickly(worker, deadline):
-        return False
+    if worker:
+        try:
+            end_all({worker: look(worker).started}, deadline, lambda: makes_no_more_calls(worker))
+        except OSError:
+            pass  # it is gone
+        if not makes_no_more_calls(worker):
+            return False
     before = last_pid()
     alive = seen_below(os.getpid())
     if any(pid != worker and stay.get(pid) != seen.started for pid, seen in alive.items()) or last_pid() != before:

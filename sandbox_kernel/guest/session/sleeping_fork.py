@@ -80,10 +80,7 @@ def fork_beside_threads() -> int:
 
 
 def sleep(sender: int, code: int, own: int) -> int:
-    """Sleep until the process ``sender`` has sent a signal with ``si_code`` ``code``, or until signal ``own`` comes.
-
-    Returns the signal's number; discards all others.
-    """
+    """Return the next signal that ``sender`` has sent with ``si_code`` ``code``, or ``own``; discard all others."""
     while True:
         number: int = _wait_for_signal(_EVERY, _INFO)
         if number == own or (number > 0 and _INFO[_SENDER] == sender and _INFO[_CODE] == code):

@@ -69,10 +69,6 @@ class CellEngine:
         """Return the number of threads that serve the host, not the user."""
         return 0
 
-    def names_on_card(self) -> List[str]:
-        """Return the names of variables that are on an accelerator, as far as that is known."""
-        return []
-
     def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
         """Return a function that looks at the variables, for a fork that ends afterwards; None where there are none."""
         return None
@@ -122,7 +118,7 @@ class Worker:
 
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        self.channel.send({"op": "ready", "names": self.engine.names()})
         checkpoint: Dict[str, Any] | None = None
         while True:
             op = ""
@@ -194,7 +190,7 @@ class Worker:
         if os.getpid() != self.pid:
             _leave(0)  # the cell forked this process, which has run to the end of the cell: it is not the worker
         if uses_accelerator():
-            end = {**end, "accelerator": True, "on_card": self.engine.names_on_card()}
+            end = {**end, "accelerator": True}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:
             end.pop("reply")
@@ -245,10 +241,7 @@ class Worker:
             self.take_over(cell, marks)
 
     def look(self, cell: int, number: int) -> None:
-        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint.
-
-        ``number`` is the signal that came: see ``Freezer.freeze``.
-        """
+        """Begin to look at the variables, or note that a look has ended, by a signal: see ``Freezer.freeze``."""
         look = self.engine.look()
         if number == signal.SIGCHLD:
             self.observer.ended(cell)

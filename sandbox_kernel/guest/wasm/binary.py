@@ -180,7 +180,7 @@ _NUMBERS: dict[int, int] = {
 _NUMBERS_FC = {**dict.fromkeys(range(8), 0), 8: 2, 9: 1, 10: 2, 11: 1, 12: 2, 13: 1, 14: 2, 15: 1, 16: 1, 17: 1}
 
 
-def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+def walk(data: bytes, start: int, end: int, most_depth: int = 1 << 32) -> Iterator[tuple[int, int]]:
     """Yield (offset, opcode) of each instruction of ``data[start:end]``, an expression that ends with its last end."""
     reader = Reader(data, start, end)
     depth = 1
@@ -190,6 +190,8 @@ def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         reader.position = offset + 1
         if opcode in OPENERS:
             depth += 1
+            if depth > most_depth + 1:
+                raise Malformed(f"a function nests more than {most_depth} blocks at byte {offset}", NESTED)
         elif opcode == END:
             depth -= 1
             if depth == 0 and reader.position != end:
@@ -307,11 +309,12 @@ TRUSTED = Caps(
 
 @dataclass(frozen=True)
 class Import:
-    """One import of the module; ``kind`` is func, table, memory, global or tag."""
+    """One import of the module; ``kind`` is func, table, memory, global or tag, ``type`` the number of a func's."""
 
     module: str
     name: str
     kind: str
+    type: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,17 +401,18 @@ def _limits(reader: Reader) -> tuple[int, int | None]:
     return least, reader.unsigned() if flags else None
 
 
-def _imports(number: int, reader: Reader | None) -> tuple[Import, ...]:
+def _imports(count: int, reader: Reader | None) -> tuple[Import, ...]:
     if reader is None:
         return ()
     found: list[Import] = []
-    for _ in range(number):
+    for _ in range(count):
         module, name, kind = reader.name(), reader.name(), reader.byte()
         if kind >= len(KINDS):
             raise Malformed(f"import {module}.{name} is of the unknown kind {kind}")
+        number = -1
         match KINDS[kind]:
             case "func":
-                reader.unsigned()
+                number = reader.unsigned()
             case "table":
                 reader.skip_signed(33)
                 _limits(reader)
@@ -420,7 +424,7 @@ def _imports(number: int, reader: Reader | None) -> tuple[Import, ...]:
             case _:
                 reader.byte()
                 reader.unsigned()
-        found.append(Import(module, name, KINDS[kind]))
+        found.append(Import(module, name, KINDS[kind], number))
     return tuple(found)
 
 
@@ -474,7 +478,8 @@ def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> t
         code = skip_locals(data, start, end, caps.locals)
         # Counting bytes is fast and safe: a body with few bytes that could open a block cannot be nested deeply.
         if sum(data.count(bytes([opener]), code, end) for opener in OPENERS) > caps.nesting:
-            _check_nesting(data, code, end, index, caps.nesting)
+            for _ in walk(data, code, end, caps.nesting):
+                pass
         found.append((start, end))
     return tuple(found)
 
@@ -489,14 +494,3 @@ def skip_locals(data: bytes, start: int, end: int, most: int) -> int:
             raise Malformed(f"a function with {total} local variables; at most {most} are compiled", TOO_LARGE)
         reader.skip_signed(33)
     return reader.position
-
-
-def _check_nesting(data: bytes, start: int, end: int, index: int, most: int) -> None:
-    depth = 0
-    for _offset, opcode in walk(data, start, end):
-        if opcode in OPENERS:
-            depth += 1
-            if depth > most:
-                raise Malformed(f"function {index} nests more than {most} blocks", NESTED)
-        elif opcode == END:
-            depth -= 1

@@ -1,6 +1,5 @@
 """Drives JavaScript in QuickJS: runs programs and their event loop, and has their host functions.
 
-Used for single programs (``run.py``) and for sessions (``js_session.py``), where one engine runs cell after cell.
 ``javascript_boot.js`` calls the host functions (time, text encodings, files, standard input, fetch) by name with
 strings; bytes are sent as characters 0 to 255. An error is returned as an answer, with the error code that node would
 use, so that no exception passes through the engine.
@@ -21,7 +20,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from .guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, never, read_request
+from .guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, read_request
 from .guest_files import Folders, read_at_most
 from .host_line import HostLine, failed, javascript_source
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
@@ -53,7 +52,6 @@ class JavaScriptEmbedder:
         self.driver = dict(driver)
         self.host = JavaScriptHost(folders)
         self.host.memory_bytes = lambda: js.memory.data_len(js.store)
-        self.write: Callable[[int, bytes], None] = write_all
         self.sleep: Callable[[float], None] = time.sleep
         #: Set by another thread to interrupt the running code.
         self.stop = False
@@ -79,10 +77,10 @@ class JavaScriptEmbedder:
         except Exited as end:
             return end.code
         except JavaScriptError as error:
-            self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
+            write_all(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
             return 1
         if value is None:
-            self.write(2, b"the program ended while something was still awaited\n")
+            write_all(2, b"the program ended while something was still awaited\n")
             return UNSETTLED
         self.js.free(value)
         return int(float(self.js.text(self._driver("exitCode"))))
@@ -91,7 +89,7 @@ class JavaScriptEmbedder:
         """Return a program as JavaScript, by a function of the image; None if it has errors, which are on stderr."""
         answer = json.loads(self._text(self._driver(translator, source, name)))
         if answer.get("error"):
-            self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
+            write_all(2, (answer["error"] + "\n").encode("utf-8", "replace"))
             return None
         return str(answer["source"])
 
@@ -131,12 +129,12 @@ class JavaScriptEmbedder:
                 self.js.free(reason)
             state = js.ask("qjs_promise_state", promise)
             if state == REJECTED:
-                raise JavaScriptError(js.promise_result(promise))
+                raise JavaScriptError(js.ask("qjs_promise_result", promise))
             if state == FULFILLED and not (wait_for_timers and self._number("timers")):
-                return js.promise_result(promise)
+                return js.ask("qjs_promise_result", promise)
             wait = self._number("tick")
             if wait < 0:
-                return None if state == PENDING else js.promise_result(promise)
+                return None if state == PENDING else js.ask("qjs_promise_result", promise)
             if wait > 0:
                 self.sleep(wait / 1000)
                 if self.stop:
@@ -212,14 +210,13 @@ class JavaScriptHost:
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
-        self.read_line: Callable[[], bytes] = read_line
         self.memory_bytes: Callable[[], int] = lambda: 0
         #: The code of ``process.exit``, which then loops until the engine is interrupted; None before.
         self.exit_code: int | None = None
         #: Asks the user of a session; if None, prompts go to standard output and answers come from standard input.
         self.ask_user: Callable[[str], str] | None = None
-        #: Whether the program was interrupted; called while a fetch waits.
-        self.stopped: Callable[[], bool] = never
+        #: Whether the program was interrupted; called while a fetch waits. A single run is stopped with its process.
+        self.stopped: Callable[[], bool] = bool
         #: The way to host functions; None without any.
         self.line: HostLine | None = None
         self._started = time.monotonic()
@@ -282,13 +279,7 @@ class JavaScriptHost:
             except EOFError:
                 return ""
         write_all(1, prompt.encode("utf-8", "replace"))
-        return self.read_line().decode("utf-8", "replace")
-
-    def _stdin(self) -> str:
-        lines = []
-        while line := self.read_line():
-            lines.append(line)
-        return b"".join(lines).decode("latin-1")
+        return read_line().decode("utf-8", "replace")
 
     def _print(self, stream: str, kind: str, data: str) -> None:
         write_all(2 if stream == "2" else 1, data.encode("latin-1" if kind == "bytes" else "utf-8", "replace"))
@@ -352,7 +343,7 @@ class JavaScriptHost:
         "symlink": lambda self, target, path: self.folders.make_link(target, path),
         "folders": lambda self: json.dumps(self.folders.places()),
         "line": _line,
-        "stdin": _stdin,
+        "stdin": lambda _self: b"".join(iter(read_line, b"")).decode("latin-1"),
         "print": _print,
         "fetch": _fetch,
         "call": _call,

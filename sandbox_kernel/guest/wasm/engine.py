@@ -1,12 +1,10 @@
 """The engine that compiles and runs guests, its own WASI, and how a guest ended.
 
-Only this module decides which WebAssembly proposals are on. A compiled module loads only into an engine with the same
-switches, so the compile step, the embedder and the cache key all use this module. Wrong combinations of switches do not
-raise: they abort the process. That is one more reason why an engine never runs in the host's process.
+A compiled module loads only into an engine with the same switches, so the compile step, the embedder and the cache key
+all use this module. Wrong combinations of switches do not raise: they abort the process.
 
-An ending is one JSON line for the host, the only source for the host's result: exit codes of processes end at 255 and
-do not describe traps. Messages contain text of the guest (function names), so their length is bounded here and the host
-escapes them again.
+An ending is one JSON line for the host. Messages contain text of the guest (function names), so their length is bounded
+here and the host escapes them again.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import wasmtime
@@ -74,15 +72,6 @@ def make_engine(switches: Switches, *, parallel: bool = False) -> wasmtime.Engin
 _MOST_FRAMES = 20
 _MOST_TEXT = 4000
 
-#: Plain words for trap codes whose names in the library are unclear.
-_WORDS = {
-    wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
-    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
-    wasmtime.TrapCode.UNREACHABLE: "unreachable instruction executed",
-    wasmtime.TrapCode.INTERRUPT: "interrupted",
-    wasmtime.TrapCode.OUT_OF_FUEL: "all fuel consumed",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GuestEnding:
@@ -111,11 +100,8 @@ class GuestExit(Exception):
 
 def describe_trap(trap: wasmtime.Trap) -> str:
     """Return what went wrong and in which functions, innermost first."""
-    code = trap.trap_code
-    reason = _WORDS.get(code) if code is not None else None
-    if reason is None:
-        reason = code.name.lower().replace("_", " ") if code is not None else trap.message.strip().splitlines()[0]
-    lines = [f"wasm trap: {reason}"]
+    # The engine's message has the frames, which are bounded below, then the reason.
+    lines = ["wasm trap: " + trap.message.strip().splitlines()[-1].rpartition("wasm trap: ")[2].strip()]
     for frame in trap.frames[:_MOST_FRAMES]:
         name = frame.func_name or f"function {frame.func_index}"
         lines.append(f"  at {printable(name, 200)}")
@@ -137,7 +123,7 @@ def printable(text: str, most: int) -> str:
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
-def describe_error(error: wasmtime.WasmtimeError) -> str:
+def describe_error(error: wasmtime.WasmtimeError | wasmtime.Trap) -> str:
     """Return the engine's error message without the heading between its causes; source excerpts keep their layout."""
     lines = [line.rstrip() for line in str(error).splitlines()]
     return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
@@ -154,7 +140,27 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
     message = describe_error(error)
     # wasmtime has no code for this error, so its message is matched.
     # A growth that is refused later is counted by the module (rewrite.py).
-    return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)
+    if "exceeds memory limits" in message:
+        more = "give it more (--memory 256M, memory_mb=256) or let it start with less"
+        return GuestEnding(end="memory", message=f"{message}; {more}")
+    return GuestEnding(end="trap", message=message)
+
+
+def making_store(
+    engine: wasmtime.Engine, switches: Switches, argv: Sequence[str] = (), folders: Mapping[str, str] | None = None
+) -> wasmtime.Store:
+    """Make a store for a guest of which an image is made; ``folders`` are those that it may write, by its names."""
+    store, config = wasmtime.Store(engine), wasmtime.WasiConfig()
+    store.set_epoch_deadline(1)
+    if switches.fuel:
+        store.set_fuel((1 << 63) - 1)
+    config.argv = list(argv)
+    config.inherit_stdout()
+    config.inherit_stderr()
+    for name, folder in (folders or {}).items():
+        config.preopen_dir(folder, name, True)
+    store.set_wasi(config)
+    return store
 
 
 def make_linker(
@@ -173,12 +179,13 @@ def make_linker(
     else:
         linker.define_wasi()
         # The engine's own proc_exit does not report exit codes of 126 and above.
-        linker.define_func(WASI, "proc_exit", wasmtime.FuncType([wasmtime.ValType.i32()], []), _proc_exit)
+        linker.define_func(WASI, "proc_exit", wasmtime.FuncType([wasmtime.ValType.i32()], []), proc_exit)
     define_fetch(linker)
     return linker
 
 
-def _proc_exit(code: int) -> None:
+def proc_exit(code: int) -> None:
+    """The call by which a guest ends itself."""
     raise GuestExit(code)
 
 

@@ -43,11 +43,6 @@ class FetchFailed(Exception):
     """Raised when there is no response; the message is for the guest."""
 
 
-def never() -> bool:
-    """Return False: a single run is stopped by ending its process, not by an interrupt."""
-    return False
-
-
 @dataclass(frozen=True)
 class Request:
     """A request of a guest."""
@@ -101,7 +96,7 @@ def read_request(data: bytes) -> Request:
     return Request(document["url"], method, headers, payload)
 
 
-def fetch(request: Request, stopped: Callable[[], bool] = never) -> Response:
+def fetch(request: Request, stopped: Callable[[], bool] = bool) -> Response:
     """Send a request through the proxy and follow its redirects.
 
     Raises ``FetchFailed`` when it is refused or fails, ``NoNetwork`` without network.

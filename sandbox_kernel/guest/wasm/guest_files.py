@@ -36,8 +36,8 @@ def read_at_most(file: IO[bytes] | gzip.GzipFile, limit: int) -> bytes:
     return b"".join(parts)
 
 
-class FileError(OSError):
-    """A failed file operation; the guest gets its ``errno`` and ``filename``."""
+def _refusal(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
 
 
 class Folders:
@@ -54,9 +54,9 @@ class Folders:
         with self._opened(path, os.O_RDONLY) as descriptor:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
-                raise FileError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+                raise _refusal(errno.EISDIR, path)
             if status.st_size > MOST_BYTES:
-                raise FileError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+                raise _refusal(errno.EFBIG, path)
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return read_at_most(file, MOST_BYTES)
 
@@ -105,7 +105,7 @@ class Folders:
                 os.unlink(name, dir_fd=folder)
                 return
         if not recursive:
-            raise FileError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise _refusal(errno.EISDIR, path)
         for name in self.names(path):
             self.remove(posixpath.join(self.absolute(path), name), recursive=True)
         self.remove_folder(path)
@@ -138,7 +138,7 @@ class Folders:
     def make_link(self, target: str, path: str) -> None:
         """Make a symbolic link; refuses an absolute target, which would not resolve."""
         if target.startswith("/"):
-            raise FileError(errno.EPERM, os.strerror(errno.EPERM), path)
+            raise _refusal(errno.EPERM, path)
         with self._parent(path) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
@@ -152,7 +152,7 @@ class Folders:
         host, below = self._root(path, writes=False)
         root, found = os.path.realpath(host), os.path.realpath(os.path.join(host, below))
         if os.path.commonpath((root, found)) != root:
-            raise FileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _refusal(errno.ENOENT, path)
         return found
 
     def places(self) -> list[str]:
@@ -162,7 +162,7 @@ class Folders:
     def absolute(self, path: str) -> str:
         """Return the guest's path as an absolute path without ``.`` and ``..``."""
         if "\0" in path:
-            raise FileError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+            raise _refusal(errno.EINVAL, path)
         return posixpath.normpath(posixpath.join(self._home, path))
 
     def _is_folder(self, path: str) -> bool:
@@ -177,38 +177,40 @@ class Folders:
         for name, host, writable in self._roots:
             if full == name or full.startswith(name + "/"):
                 if writes and not writable:
-                    raise FileError(errno.EROFS, os.strerror(errno.EROFS), path)
+                    raise _refusal(errno.EROFS, path)
                 return host, full[len(name) :].lstrip("/") or "."
-        raise FileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        raise _refusal(errno.ENOENT, path)
 
     @contextlib.contextmanager
     def _opened(self, path: str, flags: int, mode: int = 0, *, changes: bool = False) -> Iterator[int]:
         # O_CREAT and O_TRUNC change a file even if it is opened for reading only.
         writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        host, below = self._root(path, writes=writes)
-        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-            with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:
-                yield descriptor
+        with _with_guest_path(path), _beneath(*self._root(path, writes=writes), flags, mode) as descriptor:
+            yield descriptor
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, writes: bool = True) -> Iterator[tuple[int, str]]:
         """Open the parent folder of a path; yields its descriptor and the last part of the path."""
         above, name = posixpath.split(self.absolute(path))
-        host, below = self._root(path, writes=writes)
-        if below == ".":
-            raise FileError(errno.EBUSY, os.strerror(errno.EBUSY), path)
-        host, below = self._root(above, writes=writes)
-        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-            with _descriptor(_open_beneath(root, below, os.O_PATH | os.O_DIRECTORY, 0)) as folder:
-                yield folder, name
+        if self._root(path, writes=writes)[1] == ".":
+            raise _refusal(errno.EBUSY, path)
+        place = self._root(above, writes=writes)
+        with _with_guest_path(path), _beneath(*place, os.O_PATH | os.O_DIRECTORY) as folder:
+            yield folder, name
 
 
 @contextlib.contextmanager
-def _descriptor(number: int) -> Iterator[int]:
+def _beneath(host: str, path: str, flags: int, mode: int = 0) -> Iterator[int]:
+    """Open a path beneath a folder of the jail, for the time of a block."""
+    root = os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield number
+        descriptor = _open_beneath(root, path, flags, mode)
     finally:
-        os.close(number)
+        os.close(root)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -217,8 +219,7 @@ def _with_guest_path(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        number = error.errno or errno.EIO
-        raise FileError(number, os.strerror(number), path) from None
+        raise _refusal(error.errno or errno.EIO, path) from None
 
 
 def _open_beneath(root: int, path: str, flags: int, mode: int) -> int:
@@ -229,6 +230,5 @@ def _open_beneath(root: int, path: str, flags: int, mode: int) -> int:
     if descriptor < 0:
         number = ctypes.get_errno()
         # To the guest, a path that would leave its folder does not exist.
-        number = errno.ENOENT if number == errno.EXDEV else number
-        raise OSError(number, os.strerror(number), path)
+        raise _refusal(errno.ENOENT if number == errno.EXDEV else number, path)
     return descriptor

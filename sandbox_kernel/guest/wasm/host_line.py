@@ -1,13 +1,8 @@
 """What a program of ours in a jail gets from its host: its one order, and the line to host functions.
 
 The gate starts such a program when the jail is made and passes the order on later. ``wait`` is the process that
-becomes the worker of a WebAssembly session, so that opening or forking a session does not wait for the engine and the
-module. Checkpoints are forks of this process, so nothing here may start a thread. The embedder of single runs waits in
-``run.py``.
-
-Messages of a guest to host functions go through the embedder, which has the hatch. A message is JSON, and so is its
-answer (``guest/functions/calling.py``). Python inside the guest gets the module ``host`` as source, JavaScript the
-object ``host``; both end here.
+becomes the worker of a WebAssembly session; the embedder of single runs waits in ``run.py``. Checkpoints are forks of
+this process, so nothing here may start a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ import wasmtime
 
 from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
-from ..gate.wire import receive_descriptors
+from ..gate.wire import receive, receive_descriptors
 from .plan import GuestPlan, SessionPlan, read_fields
 
 _FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
@@ -91,21 +86,14 @@ class Order:
 def receive_order(number: int) -> Order:
     """Wait for the order on this descriptor; exits the process when the gate closes it."""
     with socket.socket(fileno=number) as sock:
-        (size,) = struct.unpack(">I", _receive(sock, 4))
-        given = json.loads(_receive(sock, size))
+        try:
+            (size,) = struct.unpack(">I", receive(sock, 4))
+            given = json.loads(receive(sock, size))
+        except EOFError:
+            os._exit(0)
         descriptors = receive_descriptors(sock, given["descriptors"])
     line = HostLine(descriptors.pop(), given["functions"]) if given["hatch"] else None
     return Order(given["argv"], given["cwd"], given["env"], descriptors, line)
-
-
-def _receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            os._exit(0)
-        data += part
-    return data
 
 
 #: The descriptor of a waiting program's channel to the host.

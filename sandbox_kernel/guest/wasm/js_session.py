@@ -1,8 +1,7 @@
-"""The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell; its memory is the whole state.
+"""The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell.
 
-``host_line.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
-work by forks of the worker, as in every session (``guest/session/``). In addition a WebAssembly session can be written
-to a file: between two cells the engine's stack is empty, so its linear memory is the session, on any machine.
+``host_line.py`` loads it in a waiting jail. Checkpoints are forks of the worker, as in every session. Between two cells
+the engine's stack is empty, so its linear memory is the whole session, on any machine.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from .host_line import HostLine
 from .memory import map_memory, write_memory
 from .plan import GuestPlan, SessionPlan
 from .quickjs import EVAL_COMPILE, EVAL_MODULE, JavaScriptError, QuickJs
-from .rewrite import REFUSED
 from .wasi import PlainWasi, write_all
 
 TYPE_CHECKING = False
@@ -52,7 +50,6 @@ class WasmJavaScriptEngine(CellEngine):
         wasi.define(linker)
         self.js = QuickJs(store, wasmtime.Module.deserialize_file(engine, plan.module), linker)
         wasi.memory, wasi.store = self.js.memory, store
-        self.refused = self.js.export.find(REFUSED)
         self.number = 0
         with open(plan.facts or "", "rb") as file:
             self.guest = JavaScriptEmbedder(self.js, json.load(file), Folders([]))
@@ -95,7 +92,7 @@ class WasmJavaScriptEngine(CellEngine):
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
-        before = self._refusals()
+        before = self.js.export.refusals()
         try:
             self._evaluate(code)
         except Exited as end:
@@ -105,7 +102,11 @@ class WasmJavaScriptEngine(CellEngine):
         except JavaScriptError as error:
             name, message, text = self.guest.facts(error.handle)
             told = {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
-            return {"status": "error", "error": told, **({"limit": "memory"} if self._refusals() > before else {})}
+            return {
+                "status": "error",
+                "error": told,
+                **({} if self.js.export.refusals() == before else {"limit": "memory"}),
+            }
         except Exception as error:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
@@ -125,9 +126,6 @@ class WasmJavaScriptEngine(CellEngine):
                 self.worker.show({**shown, "metadata": {}, "display_id": None})
             js.free(result)
         js.free(value)
-
-    def _refusals(self) -> int:
-        return int(self.refused.value(self.js.store)) if isinstance(self.refused, wasmtime.Global) else 0
 
     def names(self) -> int:
         """See ``CellEngine``."""

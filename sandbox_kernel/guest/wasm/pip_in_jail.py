@@ -1,13 +1,10 @@
 """``%pip install`` for Python in WebAssembly: pip itself, as a program beside the worker, in the jail of the session.
 
-The jail has the walls and the network rules of the session, so what an index or a wheel says is read behind them. pip
-installs into a new folder of the work folder, which ``cell_boot.py`` takes over inside the guest. The worker imports
-``install``, which runs this file as a program (``main``). The program tells pip what it cannot know: the markers of the
-guest's Python, and which packages are there. It lets pip start no process, so nothing is built and no code of a package
-runs outside of WebAssembly.
+pip installs into a new folder of the work folder, which ``cell_boot.py`` takes over inside the guest. The worker calls
+``install``, which runs this file as a program (``main``). The program tells pip the markers of the guest's Python, and
+which packages are there. It lets pip start no process, so no code of a package runs outside of WebAssembly.
 
-pip has no interface for this, so ``main`` replaces five functions of it. They are the same in pip 23.2 to 26.3; with a
-pip that has them no more, the cell shows the error of ``main``.
+pip has no interface for this, so ``main`` replaces five functions of it, which are the same in pip 23.2 to 26.3.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from urllib.parse import urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .guest_files import Folders
 
@@ -53,7 +50,6 @@ _NO_INDEX = (
 #: Most address space of pip, and most files and bytes of what it installs.
 _MOST_MEMORY, _MOST_FILES, _MOST_BYTES = 1 << 30, 4000, 64 << 20
 _MOST_WORDS, _MOST_LINES = 2000, 12
-_SLICE_S = 0.05
 
 
 class PipRefusal(Exception):
@@ -64,27 +60,24 @@ class PipRefusal(Exception):
         self.native = native
 
 
-def install(
-    letter: dict[str, object], folders: Folders, scratch: str, indexes: Sequence[str], stopped: Callable[[], bool]
-) -> dict[str, object]:
+def install(letter: dict[str, object], folders: Folders, scratch: str, indexes: Sequence[str]) -> dict[str, object]:
     """Install packages into a new folder; returns its name in the guest, and the names that were asked for.
 
-    ``letter`` is what the guest sent: the words of the line, its folder, markers, index and import paths. ``scratch``
-    is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none,
-    ``stopped`` says whether the cell was interrupted and is called while pip runs.
+    ``letter`` is what the guest sent: the words of the line, its folder, version, index and import paths. ``scratch``
+    is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none.
     """
     name = f"/box/.pip-{secrets.token_hex(8)}"
     aside, target = tempfile.mkdtemp(prefix="pip-", dir=scratch), folders.host_path("/box") + name.removeprefix("/box")
     try:
-        words, there, markers = letter["words"], letter["paths"], letter["markers"]
-        if not isinstance(words, list) or not isinstance(there, list) or not isinstance(markers, dict):
+        words, there, version = letter["words"], letter["paths"], str(letter["version"])
+        if not isinstance(words, list) or not isinstance(there, list):
             raise PipRefusal("the guest sent something else than a line of %pip")
         own = str(letter.get("index") or "").split()
         line = [str(word) for word in words]
         asked, names = _read_line(line, folders, str(letter.get("folder")), own or list(indexes))
-        arguments = [*_ALWAYS, "--python-version", str(markers.get("python_full_version")), "--target", target, *asked]
+        arguments = [*_ALWAYS, "--python-version", version, "--target", target, *asked]
         os.mkdir(target)
-        _run(arguments, [_host_path(folders, str(path)) for path in there], markers, aside, stopped)
+        _run(arguments, [_host_path(folders, str(path)) for path in there], version, aside)
         _check(target)
     except (PipRefusal, OSError, KeyError, ValueError) as error:
         shutil.rmtree(target, ignore_errors=True)
@@ -169,29 +162,20 @@ def _host_path(folders: Folders, path: str) -> str:
         return os.devnull
 
 
-def _run(
-    arguments: list[str], there: list[str], markers: dict[str, object], aside: str, stopped: Callable[[], bool]
-) -> None:
+def _run(arguments: list[str], there: list[str], version: str, aside: str) -> None:
     """Run pip to its end; raises ``PipRefusal`` with its words when it fails."""
     found = importlib.util.find_spec("pip")
     if found is None or found.origin is None:
         raise PipRefusal("pip is not installed beside sandbox-kernel; install it there: python -m ensurepip")
     home = os.path.dirname(os.path.dirname(found.origin))
-    order = {"pip": home, "paths": there, "markers": markers, "arguments": arguments, "folder": aside}
+    order = {"pip": home, "paths": there, "version": version, "arguments": arguments, "folder": aside}
     env = {name: os.environ[name] for name in _PROXY if name in os.environ}
     env.update({"HOME": aside, "TMPDIR": aside, "PIP_CONFIG_FILE": os.devnull, "LANG": "C.UTF-8"})
     with open(f"{aside}/order", "w+") as given, open(f"{aside}/said", "w+b") as said:
         json.dump(order, given)
         given.seek(0)
         command = [sys.executable, "-I", "-S", "-B", "-u", os.path.abspath(__file__)]
-        process = subprocess.Popen(command, stdin=given, stdout=said, stderr=said, env=env, cwd=aside)
-        while process.returncode is None:
-            try:
-                process.wait(_SLICE_S)
-            except subprocess.TimeoutExpired:
-                if stopped():
-                    process.kill()
-        if process.returncode:
+        if subprocess.run(command, stdin=given, stdout=said, stderr=said, env=env, cwd=aside).returncode:
             said.seek(0)
             _refuse(said.read(1 << 20).decode("utf-8", "replace"), f"{aside}/natives")
 
@@ -253,7 +237,16 @@ def main() -> None:
 
     # What is there already is the guest's, not what lies beside pip.
     sys.path[:] = [path for path in sys.path if path != order["pip"]] + order["paths"]
-    markers.default_environment = lambda: order["markers"]
+    version = order["version"]
+    guest = {
+        **markers.default_environment(),
+        **dict.fromkeys(("python_full_version", "implementation_version"), version),
+        **dict.fromkeys(("platform_release", "platform_version"), "0.0.0"),
+        **dict.fromkeys(("platform_system", "sys_platform"), "wasi"),
+        "platform_machine": "wasm32",
+        "python_version": ".".join(version.split(".")[:2]),
+    }
+    markers.default_environment = lambda: guest
     # Its own tells an index about this machine, and reads files for it that Landlock does not show.
     session.user_agent = lambda: "pip"
     make, evaluate = Factory.__init__, LinkEvaluator.evaluate_link

@@ -45,7 +45,6 @@ class RunPlan:
     env: Mapping[str, str] = field(default_factory=dict)
     preopens: Sequence[Preopen] = ()
     memory_bytes: int = 256 << 20
-    table_elements: int = 200_000
     fuel: int | None = None
     deadline_s: float = 10.0
     #: Whether the guest may ask the user for standard input, over the report's channel; the host then keeps the time.
@@ -68,7 +67,6 @@ class CompilePlan:
     text: bool = False
     #: Whether it is a module of the catalogue, whose checksum the host has verified; it may be larger than a cell's.
     trusted: bool = False
-    memory_bytes: int | None = None
     #: Whether to compile it unchanged, without the counter of refused memory: it is too large to be rewritten here.
     plain: bool = False
     switches: Switches = PLAIN

@@ -1,22 +1,17 @@
 """Python sessions in WebAssembly; ``host_line.py`` loads the guest in a jail and makes a session of it.
 
-There are two guests. The small CPython is an image of one that has started (``boot_python.py``): its memory is entered
+There are two guests. The small CPython is an image of one that has started (``python_image.py``): its memory is entered
 through the function table. The large one, with the scientific packages, exports a function that runs source text. Both
-then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters. As for JavaScript,
-checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
+then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import io
 import json
 import os
 import signal
-import threading
 import zipfile
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import wasmtime
@@ -25,12 +20,12 @@ from ..session.worker import CellEngine, Worker
 from .engine import GuestExit, describe_torn, make_engine
 from .guest_files import Folders
 from .host_line import HostLine, failed, python_sources
-from .memory import map_memory, memory_base, write_memory
+from .memory import map_memory, write_memory
 from .pip_in_jail import install
 from .plan import GuestPlan, Preopen, SessionPlan
-from .python_image import INTERRUPT, LETTER_BOX, PLACES, ImageEntry, boot_source
+from .python_image import LETTER_BOX, PLACES, ImageEntry, boot_source
 from .quickjs import Export
-from .rewrite import REFUSED, TABLE
+from .rewrite import TABLE
 from .wasi import PlainWasi, write_all
 
 TYPE_CHECKING = False
@@ -52,8 +47,6 @@ _CALL = b"host "
 _NEXT = b'{"op": "next"}'
 #: The stack of the main thread is smaller than that of a run's own thread.
 _STACK_BYTES = 4 << 20
-#: How long the worker waits for the thread to hear of an interrupt, in seconds.
-_HEARD_S = 1.0
 
 
 class WasmPythonEngine(CellEngine):
@@ -69,8 +62,6 @@ class WasmPythonEngine(CellEngine):
         #: The last letter of the guest, and what it is given to do next.
         self.told: dict[str, Any] = {}
         self._order: dict[str, object] = {}
-        self._interrupts: MemoryInterrupts | None = None
-        self._asking = False
         box = LETTER_BOX if self.is_image else _LARGE_BOX
         self.wasi = PlainWasi(["python"], letter_box=box, letter=self._letter)
         linker = wasmtime.Linker(engine)
@@ -84,7 +75,7 @@ class WasmPythonEngine(CellEngine):
         if self.is_image:
             self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             # A first call copies the pages of the memory that every cell writes to.
-            self._turn("touch")
+            self._turn("names")
 
     def start(self, plan: SessionPlan, image: int | None) -> None:
         """Begin a session, or go on with one whose memory is in the file ``image``."""
@@ -96,11 +87,7 @@ class WasmPythonEngine(CellEngine):
         if self.is_image:
             self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             self._entry.name_mounts(names[len(PLACES) :])
-            interrupts = self._interrupts = MemoryInterrupts(memory_base(self.memory, self.store), INTERRUPT)
-            self.wasi.stop = lambda: interrupts.came
         if image is not None:
-            if not self.is_image:
-                self._unpack()
             self._call("renew")
         elif self.is_image:
             self._call("begin", {"HOME": "/box", **plan.env})
@@ -108,12 +95,15 @@ class WasmPythonEngine(CellEngine):
             raise wasmtime.WasmtimeError("the session's own program failed")
 
     def _large_folders(self, plan: SessionPlan) -> list[Preopen]:
-        self.library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
-        self.figures, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
-        for folder in (self.figures, own):
-            os.makedirs(folder, exist_ok=True)
+        library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
+        unpacked, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
+        os.makedirs(own, exist_ok=True)
+        # The data files of matplotlib, which opens them by name.
+        with zipfile.ZipFile(os.path.join(library, "python315.zip")) as archive:
+            with zipfile.ZipFile(io.BytesIO(archive.read("matplotlib/mpl-data.zip"))) as data:
+                data.extractall(unpacked)
         self.wasi.set_env({**_ENV, **plan.env})
-        figures = Preopen(host=self.figures, guest=_FIGURES, writable=False)
+        figures = Preopen(host=unpacked, guest=_FIGURES, writable=False)
         temporary = Preopen(host=own, guest="/tmp", writable=True)
         return [*plan.preopens[:2], figures, temporary, *plan.preopens[2:]]
 
@@ -123,14 +113,9 @@ class WasmPythonEngine(CellEngine):
         self._call("offer", python_sources(), line.listing)
 
     def begin(self, worker: Worker) -> None:
-        """See ``CellEngine``. The large guest cannot be interrupted: the host ends the cell and rolls back."""
+        """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
         self.worker = worker
-        signal.signal(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self, *_: object) -> None:
-        """Handle an interrupt in the worker's own code: it ends a question to the user, the guest gets it otherwise."""
-        if self._asking:
-            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _turn(self, name: str, *arguments: object) -> bool:
         """Call a function of ``cell_boot.py``; returns False when it raised, which leaves the memory whole."""
@@ -156,7 +141,7 @@ class WasmPythonEngine(CellEngine):
         except BaseException as error:
             self._end(error)
         if not returned:
-            raise wasmtime.WasmtimeError("the session's own program was interrupted")
+            raise wasmtime.WasmtimeError("the session's own program failed")
 
     @staticmethod
     def _end(error: BaseException) -> NoReturn:
@@ -170,10 +155,10 @@ class WasmPythonEngine(CellEngine):
         """Answer a letter of the guest, which may send anything: what is none is an empty one."""
         if data.startswith(_CALL):
             # A call of a host function goes on as it came: reading it here would take a good part of its time.
-            return self._called(data[len(_CALL) :])
+            if self.line is None:
+                return failed("ConnectionLost", "this session has no host functions")
+            return self.line.answer(data[len(_CALL) :])
         if data == _NEXT:
-            if self._order["call"] == "run" and self._interrupts is not None:
-                self._interrupts.arm()
             return json.dumps(self._order).encode()
         try:
             letter = json.loads(data)
@@ -181,94 +166,32 @@ class WasmPythonEngine(CellEngine):
         except (ValueError, RecursionError, AttributeError, TypeError):
             return b"{}"
         if op == "input":
-            return self._asked(str(letter.get("prompt", "")))
-        if op == "matplotlib" and not self.is_image:
-            self._unpack()
-        elif op == "ended":
-            self._ended()
-        elif op == "pip":
-            return json.dumps(install(letter, self.folders, self.scratch, self.indexes, self.wasi.stop)).encode()
-        elif op == "show":
+            try:
+                return json.dumps({"value": self.worker.input(str(letter.get("prompt", "")), False)}).encode()
+            except EOFError:
+                return b"{}"
+        if op == "pip":
+            return json.dumps(install(letter, self.folders, self.scratch, self.indexes)).encode()
+        if op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data")}
             self.worker.show({**shown, "metadata": {}, "display_id": None})
         elif op is not None:
-            self._ended()
             self.told = letter
         return b"{}"
-
-    def _ended(self) -> None:
-        """The code of the cell has ended, and ours goes on."""
-        if self._interrupts is not None:
-            self._interrupts.disarm()
-
-    def _asked(self, prompt: str) -> bytes:
-        """Ask the user for a line; without an answer the cell gets an ``EOFError``."""
-
-        def ask() -> bytes:
-            try:
-                return json.dumps({"value": self.worker.input(prompt, False)}).encode()
-            except EOFError:
-                return b"{}"
-
-        return self._waited(ask, b"{}")
-
-    def _called(self, message: bytes) -> bytes:
-        """Call a host function and return its answer."""
-        line = self.line
-        if line is None:
-            return failed("ConnectionLost", "this session has no host functions")
-        return self._waited(lambda: line.answer(message), failed("KeyboardInterrupt", ""))
-
-    def _waited(self, wait: Callable[[], bytes], interrupted: bytes) -> bytes:
-        """Wait for the host, outside of the guest; returns ``interrupted`` after an interrupt."""
-        interrupts = self._interrupts
-        if interrupts is None:
-            return wait()
-        try:
-            interrupts.expect()
-            self._asking = not interrupts.came
-            return wait() if self._asking else interrupted
-        except KeyboardInterrupt:
-            # The guest raises its own as soon as it goes on.
-            interrupts.await_came()
-            return interrupted
-        finally:
-            self._asking = False
-
-    def _unpack(self) -> None:
-        """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
-        if os.listdir(self.figures):
-            return
-        with zipfile.ZipFile(os.path.join(self.library, "python315.zip")) as library:
-            with zipfile.ZipFile(io.BytesIO(library.read("matplotlib/mpl-data.zip"))) as data:
-                data.extractall(self.figures)
 
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
-        before = self._refusals()
-        with self._interrupts or contextlib.nullcontext():
-            self._call_or_end("run", code, self.number)
+        before = self.export.refusals()
+        try:
+            self._call("run", code, self.number)
+        except wasmtime.WasmtimeError as error:
+            self._end(error)
         told = self.told
-        if before is not None and self._refusals() == before:
+        if before is not None and self.export.refusals() == before:
             # The guest reports every MemoryError as the limit, also one that the program raised itself.
             told.pop("limit", None)
         return told or {"status": "error", "exit_code": 1}
-
-    def _call_or_end(self, name: str, *arguments: object) -> None:
-        try:
-            self._call(name, *arguments)
-        except wasmtime.WasmtimeError as error:
-            self._end(error)
-
-    def _refusals(self) -> int | None:
-        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
-        counter = self.export.find(REFUSED)
-        return int(counter.value(self.store)) if isinstance(counter, wasmtime.Global) else None
-
-    def touch(self) -> None:
-        """See ``CellEngine``."""
-        self._call_or_end("touch")
 
     def names(self) -> int:
         """See ``CellEngine``."""
@@ -294,94 +217,6 @@ class WasmPythonEngine(CellEngine):
             self._call("release")
         opened = self.wasi.open_files()
         return {"open_files": opened[:5]} if opened else {}
-
-
-class MemoryInterrupts:
-    """Interrupts of one guest in an image: its memory gets what its own signal handler would write.
-
-    The worker's main thread is inside the guest while a cell runs, and Python code of the worker does not run there. So
-    within the block a thread waits for the byte that the C part of Python's signal handling writes. It has ended when
-    the block has: checkpoints are forks, and a fork must find one thread.
-
-    A guest is *armed* from the order of a cell until it says that the cell's code has ended: outside of that an
-    interrupt would meet our own code.
-
-    Args:
-        base: where the memory of the guest begins.
-        words: the words of the memory that an interrupt sets.
-
-    """
-
-    def __init__(self, base: int, words: Sequence[int]) -> None:
-        self._words = [ctypes.c_int32.from_address(base + word) for word in words]
-        self._lock = threading.Lock()
-        self._armed = False
-        self._waits = False
-        self._written = threading.Event()
-
-    def __enter__(self) -> None:
-        self._waits = False
-        read, self._told = os.pipe()
-        os.set_blocking(self._told, False)
-        self._thread = threading.Thread(target=self._listen, args=(read,), daemon=True)
-        self._thread.start()
-        signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
-
-    def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(-1)
-        os.close(self._told)
-        self._thread.join()
-        self.disarm()
-
-    def _listen(self, read: int) -> None:
-        while data := os.read(read, 64):
-            if signal.SIGINT in data:
-                self.interrupt()
-        os.close(read)
-
-    @property
-    def came(self) -> bool:
-        """Whether the guest has not yet noticed an interrupt. Python sets the first word back when it does."""
-        return self._waits or (self._armed and self._words[0].value != 0)
-
-    def interrupt(self) -> None:
-        """Interrupt the guest, now or, if it is not armed yet, when it is."""
-        with self._lock:
-            self._waits = not self._armed
-            if self._armed:
-                self._write()
-
-    def expect(self) -> None:
-        """Begin to wait for the host; see ``await_came``."""
-        self._written.clear()
-
-    def await_came(self) -> None:
-        """Interrupt the guest because a wait for the host ended with a signal.
-
-        The thread hears of that signal too. If it wrote after the guest went on, the guest would be interrupted twice.
-        """
-        if not self._written.wait(_HEARD_S):
-            self.interrupt()
-
-    def arm(self) -> None:
-        """Let interrupts through: the code of a cell begins."""
-        with self._lock:
-            self._armed = True
-            if self._waits:
-                self._waits = False
-                self._write()
-
-    def disarm(self) -> None:
-        """Let no interrupt through, and take back one that was not noticed: the code of the cell has ended."""
-        with self._lock:
-            self._armed = False
-            # The first word belongs to the interrupt alone. Python puts the others right when it looks at them.
-            self._words[0].value = 0
-
-    def _write(self) -> None:
-        for word in self._words:
-            word.value = 1
-        self._written.set()
 
 
 #: Called by ``host_line.py``.

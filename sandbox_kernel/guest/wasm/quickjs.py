@@ -3,9 +3,8 @@
 The module is npm's ``quickjs-wasi``. A value is named by a handle (an address in linear memory), which stays valid in
 an image of that memory. JavaScript calls host functions by name. Only strings are passed between host and guest.
 
-An image is an engine that has started and loaded its libraries, compiled as a module of its own (``make_image``). It is
-made once when a language is prepared, in a jail, from files whose checksums the host has verified. A program starts
-from the image in microseconds; loading the libraries takes seconds.
+An image is an engine that has started and loaded its libraries, which takes seconds, compiled as a module of its own
+(``make_image``), once when a language is prepared.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from wasmtime import _ffi as ffi
 from wasmtime._extern import wrap_extern
 
 from .binary import TRUSTED, Malformed, inspect
-from .engine import GuestEnding, GuestExit, describe_error, make_engine, make_linker
+from .engine import GuestExit, make_engine, make_linker, making_store
 from .plan import BakePlan, LibraryPlan
-from .rewrite import STDERR, STDOUT, bake, prepare, with_console
+from .rewrite import REFUSED, STDERR, STDOUT, bake, prepare, with_console
 
 EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
@@ -67,6 +66,11 @@ class Export:
         if not isinstance(found, wasmtime.Func):
             raise KeyError(f"the guest exports no function {name}")
         return found
+
+    def refusals(self) -> int | None:
+        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
+        counter = self.find(REFUSED)
+        return int(counter.value(self._store)) if isinstance(counter, wasmtime.Global) else None
 
     def memory(self) -> wasmtime.Memory:
         """Return the linear memory; raises ``KeyError`` when it is missing."""
@@ -162,10 +166,6 @@ class QuickJs:
         if start + size > self.memory.data_len(store):
             raise IndexError(f"the guest names memory at {start} that it does not have")
         return ctypes.string_at(ctypes.addressof(self.memory.data_ptr(store).contents) + start, size)
-
-    def promise_result(self, handle: int) -> int:
-        """Return the value or the reason of a settled promise."""
-        return self.ask("qjs_promise_result", handle)
 
     def run_jobs(self) -> None:
         """Run the pending jobs of promises; raises ``JavaScriptError`` if one throws."""
@@ -264,7 +264,7 @@ class QuickJs:
 
 #: Functions that ``javascript_boot.js`` returns and this module calls; their handles are saved with an image.
 DRIVER = (
-    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
+    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "members", "look",
     "countNames", "moduleNames", "offer",
 )  # fmt: skip
 #: Wraps a CommonJS library. ``process`` is undefined, so that the library does not expect files and processes of node.
@@ -281,40 +281,25 @@ export default library.default ?? library; export const {{ {names} }} = library;
 _CLOSE = """delete globalThis[Symbol.for("sandbox.libraries")]; delete globalThis[Symbol.for("sandbox.host")];"""
 
 
-def make_image(plan: BakePlan) -> GuestEnding:
-    """Boot QuickJS, run the libraries, write the compiled image and the handles of its functions."""
+def make_image(plan: BakePlan) -> bytearray:
+    """Boot QuickJS and run the libraries; returns the compiled image, and writes the handles of its functions."""
     with open(plan.source, "rb") as file:
         data = file.read()
     engine = make_engine(plan.switches, parallel=True)
-    store = wasmtime.Store(engine)
+    store = making_store(engine, plan.switches)
+    plain = with_console(data, inspect(data, TRUSTED))
+    ready = prepare(plain, inspect(plain, TRUSTED))
+    js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
     try:
-        plain = with_console(data, inspect(data, TRUSTED))
-        ready = prepare(plain, inspect(plain, TRUSTED))
-        store.set_epoch_deadline(1)
-        if plan.switches.fuel:
-            store.set_fuel((1 << 63) - 1)
-        config = wasmtime.WasiConfig()
-        config.inherit_stdout()
-        config.inherit_stderr()
-        store.set_wasi(config)
-        js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
         handles = _booted(js, plan)
-        js.ask("qjs_run_gc")
-        memory = js.memory
-        image = bake(ready, bytes(memory.read(store, 0, memory.data_len(store))))
-        compiled = wasmtime.Module(engine, image).serialize()
-    except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error))
-    except wasmtime.WasmtimeError as error:
-        return GuestEnding(end="invalid", message=describe_error(error))
     except JavaScriptError as error:
         message = js.text(error.handle) + "\n" + js.text(js.get(error.handle, "stack"))
-        return GuestEnding(end="invalid", message=f"a library does not run in the engine: {message}")
-    with open(plan.out, "wb") as file:
-        file.write(compiled)
-    with open(plan.facts, "w") as file:
-        json.dump(handles, file)
-    return GuestEnding(end="compiled", memory_bytes=len(image))
+        raise Malformed(f"a library does not run in the engine: {message}") from None
+    js.ask("qjs_run_gc")
+    with open(plan.facts, "w") as facts:
+        json.dump(handles, facts)
+    image = bake(ready, bytes(js.memory.read(store, 0, js.memory.data_len(store))))
+    return wasmtime.Module(engine, image).serialize()
 
 
 def _booted(js: QuickJs, plan: BakePlan) -> dict[str, int]:
@@ -355,8 +340,8 @@ def _loaded(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
         promise = js.evaluate(source, name, EVAL_MODULE)
         js.run_jobs()
         if js.ask("qjs_promise_state", promise) != FULFILLED:
-            raise JavaScriptError(js.promise_result(promise))
-        exported = js.promise_result(promise)
+            raise JavaScriptError(js.ask("qjs_promise_result", promise))
+        exported = js.ask("qjs_promise_result", promise)
     if library.name is None:
         return exported
     js.free(js.call(js.evaluate(_NAMED, "<boot>"), js.string(library.name), exported))

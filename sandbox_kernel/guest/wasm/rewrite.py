@@ -11,14 +11,11 @@
 ``with_console`` adds a function to QuickJS. ``bake``, ``exposed`` and ``with_stack`` make images: modules of the
 catalogue that begin with the memory of a guest that has started. The engine validates every result.
 
-``compile_module`` runs in a jailed child under limits on time and memory. The host runs only modules that it has
-accepted, so it finds everything that would keep a module from running: broken or oversized modules, unknown imports, a
-missing entry point.
+``compile_module`` finds everything that would keep a module from running: the host runs only what it has accepted.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 import wasmtime
@@ -31,7 +28,6 @@ from .binary import (
     TARGET,
     TRUSTED,
     Caps,
-    Import,
     Malformed,
     ModuleFacts,
     Reader,
@@ -42,7 +38,7 @@ from .binary import (
     unsigned,
     walk,
 )
-from .engine import GuestEnding, describe_error, make_engine, make_linker
+from .engine import describe_error, make_engine, make_linker
 from .plan import CompilePlan
 
 #: The exported i32 counter of refused growths. Without a limit of ours the embedder sets it so low that it never traps.
@@ -239,102 +235,38 @@ def with_console(module: bytes, facts: ModuleFacts) -> bytes:
     ((start, end),) = inspect(own, Caps()).bodies
     bodies = [_redirected(module, *body, CALL, {targets[0]: added}) for body in facts.bodies]
     bodies.append(_redirected(own, start, end, CALL, dict(enumerate(targets))))
-    kind = unsigned(_type_of(module, facts, targets[0]))
+    kind = unsigned(functions[targets[0]].type)
     contents = {binary.FUNCTION: _more(module, facts, binary.FUNCTION, kind), binary.CODE: _code(bodies)}
     return _changed(module, facts.sections, contents)
 
 
-def _type_of(module: bytes, facts: ModuleFacts, wanted: int) -> int:
-    """Return the type of an imported function, which ``inspect`` does not keep."""
-    section = next(s for s in facts.sections if s.id == binary.IMPORT)
-    reader = Reader(module, section.start, section.end)
-    seen = -1
-    for _ in range(reader.unsigned()):
-        reader.name()
-        reader.name()
-        if reader.byte() != 0:
-            raise Malformed("QuickJS imports something that is not a function")
-        number = reader.unsigned()
-        seen += 1
-        if seen == wanted:
-            return number
-    raise Malformed("QuickJS does not import its host call")
-
-
 ENTRY = "_start"
 _NO_ENTRY = f"export the function to run as {ENTRY}, or {TARGET} and not as a library"
-_UNKNOWN_IMPORT = f"only wasi_snapshot_preview1 and the module sandbox (fetch) are given; {TARGET}"
-_OTHER_IMPORT = f"the import is declared in another way than WASI has it; {TARGET}"
+_IMPORTED = f"only what wasi_snapshot_preview1 and the module sandbox (fetch) declare is given; {TARGET}"
 
 
-def compile_module(plan: CompilePlan) -> GuestEnding:
-    """Compile ``plan.source`` into ``plan.out``. For a bad module, returns an ``invalid`` ending that says why."""
+def compile_module(plan: CompilePlan) -> bytearray:
+    """Return the machine code of ``plan.source``; raises ``Malformed`` or ``WasmtimeError`` for a bad module."""
     with open(plan.source, "rb") as file:
         data = file.read()
-    try:
-        if plan.text:
-            data = bytes(wasmtime.wat2wasm(data.decode()))
-        if plan.plain:
-            return _written(plan, wasmtime.Module(make_engine(plan.switches, parallel=True), data).serialize(), 0)
-        facts = inspect(data, TRUSTED if plan.trusted else Caps())
-        _check_entry(facts, plan)
-        too_large = _too_large(facts, plan.memory_bytes)
-        if too_large is not None:
-            return too_large
-        engine = make_engine(plan.switches, parallel=plan.trusted)
-        prepared = prepare(data, facts)
-        if prepared != data and not plan.trusted:
-            # Validate before ``prepare``: a module must not become valid by what that adds, or it could use our
-            # counter.
-            wasmtime.Module.validate(engine, data)
-        module = wasmtime.Module(engine, prepared)
-        if not plan.trusted:
-            _check_imports(engine, module, facts)
-        compiled = module.serialize()
-    except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error))
-    except wasmtime.WasmtimeError as error:
-        return GuestEnding(end="invalid", message=describe_error(error))
-    return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
-
-
-def _written(plan: CompilePlan, compiled: bytearray, memory_bytes: int) -> GuestEnding:
-    descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(compiled)
-    return GuestEnding(end="compiled", memory_bytes=memory_bytes)
-
-
-def _check_entry(facts: ModuleFacts, plan: CompilePlan) -> None:
-    if plan.trusted:
-        return
-    if facts.exports.get(ENTRY, ("", 0))[0] != "func":
+    if plan.text:
+        data = bytes(wasmtime.wat2wasm(data.decode()))
+    engine = make_engine(plan.switches, parallel=plan.trusted)
+    if plan.plain:
+        return wasmtime.Module(engine, data).serialize()
+    facts = inspect(data, TRUSTED if plan.trusted else Caps())
+    if not plan.trusted and facts.exports.get(ENTRY, ("", 0))[0] != "func":
         names = ", ".join(sorted(repr(name) for name, (kind, _) in facts.exports.items() if kind == "func")[:5])
         found = f"; it exports {names}" if names else ""
         raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}", _NO_ENTRY)
-
-
-def _check_imports(engine: wasmtime.Engine, module: wasmtime.Module, facts: ModuleFacts) -> None:
-    """Raise ``Malformed`` with the engine's words unless everything that the module imports is offered."""
-    linker = make_linker(engine)
-    try:
-        linker.instantiate_pre(module)
-    except wasmtime.WasmtimeError as error:
-        offered = all(_offers(linker, wasmtime.Store(engine), item) for item in facts.imports)
-        raise Malformed(describe_error(error), _OTHER_IMPORT if offered else _UNKNOWN_IMPORT) from None
-
-
-def _offers(linker: wasmtime.Linker, store: wasmtime.Store, item: Import) -> bool:
-    try:
-        linker.get(store, item.module, item.name)
-    except wasmtime.WasmtimeError:
-        return False
-    return True
-
-
-def _too_large(facts: ModuleFacts, memory_bytes: int | None) -> GuestEnding | None:
-    asked = (facts.memory_pages or 0) * PAGE_BYTES
-    if memory_bytes is None or asked <= memory_bytes:
-        return None
-    message = f"the module starts with {asked} bytes of memory; the limit is {memory_bytes}"
-    return GuestEnding(end="memory", message=message, memory_bytes=0, refused=1)
+    prepared = prepare(data, facts)
+    if prepared != data and not plan.trusted:
+        # Validate before ``prepare``: a module must not become valid by what that adds, or it could use our counter.
+        wasmtime.Module.validate(engine, data)
+    module = wasmtime.Module(engine, prepared)
+    if not plan.trusted:
+        try:
+            make_linker(engine).instantiate_pre(module)
+        except wasmtime.WasmtimeError as error:
+            raise Malformed(describe_error(error), _IMPORTED) from None
+    return module.serialize()

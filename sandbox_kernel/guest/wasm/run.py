@@ -1,8 +1,7 @@
-"""The program that runs WebAssembly, inside a jailed child; never imported by the host.
+"""The program that runs WebAssembly, inside a jailed child. Standard library and wasmtime only.
 
 Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is the descriptor number or file for the report
-(``engine.py``).
-The guest's standard streams are this process's own. Standard library and wasmtime only.
+(``engine.py``). The guest's standard streams are this process's own.
 
 The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
 in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
@@ -23,13 +22,14 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
-from .binary import PAGE_BYTES
+from .binary import PAGE_BYTES, Caps, Malformed
 from .embedder import JavaScriptEmbedder
 from .engine import (
     PLAIN,
     GuestEnding,
     GuestExit,
     Switches,
+    describe_error,
     ending_of,
     make_engine,
     make_linker,
@@ -38,8 +38,8 @@ from .engine import (
 from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
-from .plan import BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
-from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry
+from .plan import BakePlan, BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
+from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry, make_booted
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
@@ -87,7 +87,7 @@ class GuestThread:
     def _call(self) -> GuestEnding:
         plan, store = self.plan, self.store
         module = self.parts.module(plan.module)
-        store.set_limits(plan.memory_bytes, plan.table_elements, instances=1, tables=8, memories=1)
+        store.set_limits(plan.memory_bytes, Caps.table_elements, instances=1, tables=8, memories=1)
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
@@ -179,10 +179,9 @@ class GuestThread:
             ending = replace(ending, code=1, refused=1)
         refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
-        return GuestEnding(
+        return replace(
+            ending,
             end="memory" if refused and failed else ending.end,
-            code=ending.code,
-            message=ending.message,
             fuel_used=None if plan.fuel is None else plan.fuel - store.get_fuel(),
             memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
             refused=int(refused),
@@ -245,18 +244,28 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     return guest.ending
 
 
+def make(plan: CompilePlan | BootPlan | BakePlan) -> GuestEnding:
+    """Compile a module or make an image into ``plan.out``; a bad module is an ``invalid`` ending that says why."""
+    try:
+        if isinstance(plan, CompilePlan):
+            compiled = compile_module(plan)
+        elif isinstance(plan, BootPlan):
+            compiled = make_booted(plan)
+        else:
+            compiled = make_image(plan)
+    except Malformed as error:
+        return GuestEnding(end="invalid", message=str(error))
+    except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
+        return GuestEnding(end="invalid", message=describe_error(error))
+    descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(compiled)
+    return GuestEnding(end="compiled")
+
+
 def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
-    if isinstance(plan, RunPlan):
-        ending = run_guest(plan, ahead)
-    elif isinstance(plan, CompilePlan):
-        ending = compile_module(plan)
-    elif isinstance(plan, BootPlan):
-        from .boot_python import make_booted
-
-        ending = make_booted(plan)
-    else:
-        ending = make_image(plan)
+    ending = run_guest(plan, ahead) if isinstance(plan, RunPlan) else make(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
     with open(int(status) if status.isdigit() else status, "wb") as file:

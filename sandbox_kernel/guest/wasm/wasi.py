@@ -1,8 +1,7 @@
 """WASI (preview 1) in plain Python, for guests whose calls need more than the engine's own can do.
 
-The engine's WASI starts a thread pool at the first call, and checkpoints of sessions are forks; and it reads standard
-input without telling us, where a user must be asked. Single runs that need neither have the engine's. There are no
-sockets. Each call is a method ``_name`` of ``PlainWasi``.
+The engine's WASI starts threads, and checkpoints of sessions are forks; and it reads standard input without telling us,
+where a user must be asked. Single runs that need neither have the engine's. Each call is a method ``_name`` below.
 
 One descriptor can be a letter box: a write to it that ends with a line break ends a message, which is passed to
 ``letter``, and the answer is read from it.
@@ -24,13 +23,13 @@ from dataclasses import dataclass, field
 
 import wasmtime
 
-from .engine import WASI, GuestExit
+from .engine import WASI, proc_exit
 from .guest_files import Folders
 from .plan import Preopen
 
 _MOST_VECTORS, _MOST_FILES, _MOST_RANDOM_BYTES, _MOST_READ_BYTES = 1024, 200, 1 << 20, 16 << 20
-#: How often a sleeping guest checks for an interrupt, in seconds.
-_SLICE_S = 0.05
+#: The longest sleep, in seconds: Python takes no longer one.
+_MOST_SLEEP_S = 1 << 30
 BAD_DESCRIPTOR, FAULT, INVALID, IO, NO_CALL, NOT_PERMITTED, NOT_SEEKABLE = 8, 21, 28, 29, 52, 63, 70
 NUMBERS = {
     errno.EACCES: 2, errno.EAGAIN: 6, errno.EBADF: BAD_DESCRIPTOR, errno.EBUSY: 10, errno.EEXIST: 20,
@@ -157,9 +156,8 @@ class PlainWasi(GuestMemory):
         self.set_env(env or {})
         self._letter_box, self._letter = letter_box, letter
         self._asked, self._answer = bytearray(), b""
-        #: Called with stream and data; called while the guest sleeps; called with the most bytes of standard input.
+        #: Called with stream and data; called with the most bytes of standard input.
         self.write: Callable[[int, bytes], None] = write_all
-        self.stop: Callable[[], bool] = lambda: False
         self.read_input: Callable[[int], bytes] = lambda _size: b""
         self.give([])
 
@@ -182,7 +180,7 @@ class PlainWasi(GuestMemory):
         for name, parameters in _CALLS.items():
             results = [] if name == "proc_exit" else [kinds["i"]]
             kind = wasmtime.FuncType([kinds[letter] for letter in parameters], results)
-            linker.define_func(WASI, name, kind, self._proc_exit if name == "proc_exit" else self._guarded(name))
+            linker.define_func(WASI, name, kind, proc_exit if name == "proc_exit" else self._guarded(name))
 
     def _guarded(self, name: str) -> Callable[..., int]:
         if name in _NO_EFFECT:
@@ -242,9 +240,6 @@ class PlainWasi(GuestMemory):
             raise WasiRefusal(INVALID)
         self._put(start, os.urandom(size))
 
-    def _proc_exit(self, code: int) -> None:
-        raise GuestExit(code)
-
     def _poll_oneoff(self, asked: int, told: int, count: int, count_at: int) -> None:
         if not 0 < count <= _MOST_VECTORS:
             raise WasiRefusal(INVALID)
@@ -259,9 +254,7 @@ class PlainWasi(GuestMemory):
             waits.append((max(0, nanoseconds - since) / 1e9, user))
         if not now:
             shortest, user = min(waits)
-            end = time.monotonic() + shortest
-            while not self.stop() and (left := end - time.monotonic()) > 0:
-                time.sleep(min(left, _SLICE_S))
+            time.sleep(min(shortest, _MOST_SLEEP_S))
             now = [(user, 0)]
         for number, (user, tag) in enumerate(now):
             self._put(told + 32 * number, struct.pack("<QHBxxxxxQHxxxxxx", user, 0, tag, 1, 0))

@@ -31,7 +31,7 @@ from sandbox_kernel.jail.accounting.cgroup_place import (
 )
 from sandbox_kernel.util.values import dataclass
 
-__all__ = ["GROUP_PREFIX", "Hierarchies", "Shortfall", "find_hierarchies", "shortfall"]
+__all__ = ["GROUP_PREFIX", "Hierarchies", "find_hierarchies", "shortfall"]
 
 _SYSTEMD = "/run/systemd/system"
 
@@ -55,17 +55,9 @@ class Hierarchies:
 
 
 @dataclass(frozen=True)
-class Shortfall:
-    """Why no control group limits sandboxes here, and what to do about it."""
-
-    reason: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class _Search:
     found: Hierarchies | None
-    missing: Shortfall | None
+    missing: str | None
     #: The groups of this process before the search, which may move it.
     before: str
     places: tuple[Place, ...] = ()
@@ -80,8 +72,8 @@ def find_hierarchies() -> Hierarchies | None:
     return (_search or _result()).found
 
 
-def shortfall() -> Shortfall | None:
-    """Return why ``find_hierarchies`` found nothing; None if it found something."""
+def shortfall() -> str | None:
+    """Return why ``find_hierarchies`` found nothing, and what to do about it; None if it found something."""
     return _result().missing
 
 
@@ -123,7 +115,7 @@ def _look_around() -> _Search:
         before = read("/proc/self/cgroup")
         groups, mounted = own_groups(), mounts()
     except OSError as error:
-        return _Search(None, Shortfall(f"the kernel gives no information about control groups ({error})", ""), "")
+        return _Search(None, f"the kernel gives no information about control groups ({error})", "")
     chain = own_chain(groups, mounted)
     failures: list[str] = []
     found = _version_2(chain, failures) or _version_1(groups, mounted, failures)
@@ -185,20 +177,19 @@ def _version_1(
     return Hierarchies(1, memory, pids, unified), tuple(made.values())
 
 
-def _shortfall(chain: Sequence[Group], version_1: str | None, failures: Sequence[str]) -> Shortfall:
+def _shortfall(chain: Sequence[Group], version_1: str | None, failures: Sequence[str]) -> str:
+    reason = why_none(chain, os.getpid()) if chain else "no control groups are mounted here that this process is in"
+    remedy = "start it alone in a control group that it may write and that has the memory and pids controllers"
     if version_1 is not None:
         reason = f"this process may not make control groups in its own, {version_1} (version 1)"
-        return Shortfall(
-            "; ".join((reason, *failures)), "run it as root, or on a host with control groups of version 2"
+        remedy = "run it as root, or on a host with control groups of version 2"
+    elif os.path.isdir(_SYSTEMD):
+        user = "" if os.geteuid() == 0 else " --user"
+        remedy = (
+            f"start it in a scope of its own: systemd-run{user} --scope -p Delegate=yes COMMAND "
+            "(a service: Delegate=yes and DelegateSubgroup=main)"
         )
-    reason = why_none(chain, os.getpid()) if chain else "no control groups are mounted here that this process is in"
-    user = "" if os.geteuid() == 0 else " --user"
-    with_systemd = (
-        f"start it in a scope of its own: systemd-run{user} --scope -p Delegate=yes COMMAND "
-        "(a service: Delegate=yes and DelegateSubgroup=main)"
-    )
-    without = "start it alone in a control group that it may write and that has the memory and pids controllers"
-    return Shortfall("; ".join((reason, *failures)), with_systemd if os.path.isdir(_SYSTEMD) else without)
+    return "; ".join((reason, *failures, f"to have them limited, {remedy}"))
 
 
 # Requests a scope from the user's service manager: control groups for an ordinary user in a login session.

@@ -20,25 +20,22 @@ _EVERY_S = 0.05
 #: The pid namespace of the machine itself has this number on every Linux. The driver counts by its pids.
 _MACHINE_PIDS = "pid:[4026531836]"
 
-#: Returns the pids of a sandbox.
-Members = Callable[[], Collection[int]]
-
 
 class GpuMeter:
-    """Counts one sandbox. ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
+    """Counts one sandbox that may use a GPU; ``check_gpu_limit`` has checked that it can count if there is a limit.
 
-    ``counts`` is the driver's list; None where it cannot be read, and nothing is limited.
+    ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
     """
 
-    def __init__(self, members: Members, limit_mb: int | None, counts: Nvml | None) -> None:
-        self._members, self._limit_mb, self._counts = members, limit_mb, counts
+    def __init__(self, members: Callable[[], Collection[int]], limit_mb: int | None) -> None:
+        self._members, self._limit_mb, self._counts = members, limit_mb, open_counts()
         self._next = 0.0
         self.peak_bytes: int | None = None
 
     def exceeded(self) -> bool:
         """Whether the sandbox holds more than its limit. Asks the driver from time to time."""
         now = time.monotonic()
-        if self._counts is None or now < self._next:
+        if isinstance(self._counts, str) or now < self._next:
             return False
         self._next = now + _EVERY_S
         held = self._counts.by_process()
@@ -102,9 +99,3 @@ def check_gpu_limit(limit_mb: int | None, rule: GpuRule | None) -> None:
         raise EnforcerUnavailable(
             "gpu_memory", f"a limit of {limit_mb} MB on the card cannot be held: {counts}; run without the limit"
         )
-
-
-def make_gpu_meter(members: Members, limit_mb: int | None) -> GpuMeter:
-    """Return the meter of a sandbox that may use a GPU; ``check_gpu_limit`` has checked that it can count."""
-    counts = open_counts()
-    return GpuMeter(members, limit_mb, None if isinstance(counts, str) else counts)

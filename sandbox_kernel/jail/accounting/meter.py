@@ -175,7 +175,6 @@ class Meter:
 
     def kill(self) -> None:
         """Kill what is left, if the meter can."""
-        return
 
     def members(self) -> list[int] | None:
         """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
@@ -227,6 +226,7 @@ class CgroupMeter(Meter):
         # The program can read the name in /proc/self/cgroup, so it contains nothing about the host, not even a pid.
         name = f"{GROUP_PREFIX}{os.urandom(8).hex()}"
         self._memory = f"{where.memory}/{name}"
+        self._kills = f"{self._memory}/{_KILLS[where.version]}"
         #: None where the kernel counts no processes, and where no version 2 group counts CPU time.
         self._pids = None if where.pids is None else f"{where.pids}/{name}"
         self._unified = None if where.unified is None else f"{where.unified}/{name}"
@@ -283,10 +283,8 @@ class CgroupMeter(Meter):
             os.pwrite(self._peak_fd, b"0", 0)
 
     def usage_bytes(self) -> int:
-        """See ``Meter``. Counts caches that can be reclaimed too."""
-        with contextlib.suppress(OSError):
-            return _number(read_once(f"{self._memory}/{_USAGE[self._version]}")) or 0
-        return 0
+        """See ``Meter``. Counts caches that can be reclaimed too; 0 for a group that was removed."""
+        return _number(f"{self._memory}/{_USAGE[self._version]}") or 0
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""
@@ -302,10 +300,7 @@ class CgroupMeter(Meter):
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return self._oom_kills() > 0
-
-    def _oom_kills(self) -> int:
-        return _table(f"{self._memory}/{_KILLS[self._version]}").get("oom_kill", 0)
+        return _table(self._kills).get("oom_kill", 0) > 0
 
     def cpu_seconds(self) -> float:
         """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
@@ -352,13 +347,8 @@ class CgroupMeter(Meter):
         refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = self._oom_kills()
-        peak = None
-        with contextlib.suppress(OSError):
-            if self._peak_fd >= 0:
-                peak = _number(os.pread(self._peak_fd, 64, 0))
-            else:
-                peak = _number(read_once(f"{self._memory}/{_PEAK[self._version]}"))
+        kills = _table(self._kills).get("oom_kill", 0)
+        peak = _number(f"{self._memory}/{_PEAK[self._version]}", self._peak_fd)
         return Reading(kills > 0, refused > 0 or self._full, peak, cpu, oom_kills=kills)
 
     def close(self) -> bool:
@@ -377,19 +367,22 @@ class CgroupMeter(Meter):
         return True
 
 
-def _number(text: bytes) -> int | None:
+def _content(path: str, fd: int = -1) -> bytes:
+    """Return a file of a group, also by its descriptor; empty if this kernel has no such file or the group is gone."""
+    try:
+        return os.pread(fd, 64, 0) if fd >= 0 else read_once(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return b""
+
+
+def _number(path: str, fd: int = -1) -> int | None:
+    text = _content(path, fd)
     return int(text) if text.strip().isdigit() else None
 
 
 def _table(path: str) -> dict[str, int]:
-    """Return names and numbers from a file of the kernel; a limit may be the word ``max``.
-
-    The table is empty when this kernel has no such file, or the group is gone.
-    """
-    try:
-        words = read_once(path).decode().split()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
-            raise
-        return {}
+    """Return names and numbers from a file of the kernel; a limit may be the word ``max``."""
+    words = _content(path).decode().split()
     return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}

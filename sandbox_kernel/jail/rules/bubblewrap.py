@@ -101,16 +101,11 @@ def parent_folders(grants: Iterable[Grant]) -> list[str]:
 def bubblewrap_args(
     walls: Walls, *, guest_dir: str, seccomp_fd: int | None, info_fd: int, sources: dict[str, str] | None = None
 ) -> list[str]:
-    """Return all arguments between ``bwrap`` and the program to start.
+    """Return all arguments between ``bwrap`` and the program to start. ``info_fd`` gets the pid of the init.
 
-    Args:
-        walls: The walls.
-        guest_dir: The host's folder of our guest programs.
-        seccomp_fd: The descriptor of the syscall filter. None makes a template's root (``guest/gate/template.py``):
-            no program runs there. Its forks make their own namespaces, load the filter and refuse further namespaces.
-        info_fd: The descriptor to which bubblewrap writes the pid of the init.
-        sources: Where a host path really is, if a root stage has moved it (``guest/root/root_stage.py``).
-
+    Without a filter (``seccomp_fd``) it is a template's root (``guest/gate/template.py``), where no program runs: its
+    forks make their own namespaces, load the filter and refuse further namespaces. ``sources`` says where a host path
+    really is, if a root stage has moved it (``guest/root/root_stage.py``).
     """
     place = sources or {}
     args = [

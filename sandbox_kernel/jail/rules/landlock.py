@@ -133,8 +133,8 @@ def landlock_plan(
 def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool = True) -> tuple[str, ...]:
     """Return what this tier does not stop on a kernel with this ABI, one sentence each, for the report.
 
-    It assumes the filter of this tier: ``build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True,
-    shared_files=True)``. Sandboxes with their own user need no ``shared_files``: they own nothing outside.
+    It assumes the filter of this tier: ``build_filter(arch, families=(), shared_ids=True, shared_files=True)``.
+    Sandboxes with their own user need no ``shared_files``: they own nothing outside.
     ``true_access``: root can make ``access()`` respect the capabilities of that user (CAP_SETPCAP).
     """
     who = (*_OWN_USER, *(() if true_access else _UNTRUE_ACCESS)) if own_user else _SAME_USER
@@ -219,9 +219,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     arch = seccomp.host_arch()
     # An own user can change modes and times of its own files only, unless it may override permissions.
     shared = uid is None or CAP_DAC_OVERRIDE in capabilities
-    program = seccomp.build_filter(
-        arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared, serves_unix=walls.serves
-    )
+    program = seccomp.build_filter(arch, families=(), shared_ids=True, shared_files=shared, serves_unix=walls.serves)
     filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
     return replace(spec, uid=uid, capabilities=capabilities, landlock=plan, seccomp=filters)
 

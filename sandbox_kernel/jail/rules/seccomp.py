@@ -186,20 +186,18 @@ def build_filter(
     arch: str,
     *,
     families: tuple[int, ...] = DEFAULT_FAMILIES,
-    deny_sysv_ipc: bool = False,
-    shared_pids: bool = False,
+    shared_ids: bool = False,
     shared_files: bool = False,
     serves_unix: bool = False,
 ) -> bytes:
-    """Return the base filter of every sandboxed process.
+    """Return the base filter of every sandboxed process on the architecture ``arch``.
 
     Args:
-        arch: The architecture.
+        arch: See ``syscalls.py``.
         families: The address families that ``socket`` may open. Leave unix sockets out where files of the host are
             visible, because a program can write to a socket that is shown read-only. Connected pairs stay possible.
-        deny_sysv_ipc: For jails without an IPC namespace.
-        shared_pids: For jails without a PID namespace. Refuses to change limits, priority or scheduling of a process by
-            its pid, which may be a process of the host.
+        shared_ids: For jails without IPC and PID namespaces. Refuses System V and POSIX messages, and to change limits,
+            priority or scheduling of a process by its pid, which may be a process of the host.
         shared_files: For jails without a mount namespace. Refuses to change mode, owner, times or attributes of a file
             by its path, or to watch it, because Landlock does not control that. GNU ld needs ``chmod``, so leave it off
             to compile.
@@ -207,7 +205,7 @@ def build_filter(
             ABI 9 nor a filter can tell which socket of the host a path leads to. Stream sockets send to peers only.
 
     """
-    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
+    refused = (*_REFUSED, *(_SYSV_IPC if shared_ids else ()), *(_FILE_METADATA if shared_files else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
@@ -219,7 +217,7 @@ def build_filter(
         "mknodat": _device_rule(2),
         "prlimit64": _limit_rule(),
     }
-    if shared_pids:
+    if shared_ids:
         verdicts |= _own_process_rules()
     if serves_unix:
         verdicts["connect"] = _EPERM
@@ -233,11 +231,8 @@ def build_filter(
 
 
 def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = False) -> bytes:
-    """Return the base filter of a jail with namespaces, for this machine.
-
-    A program can write to a unix socket of the host although its folder is shown read-only. So if the policy shows any
-    files of the host, unix sockets are refused. With ``lists_interfaces``, a program may list the interfaces of its own
-    network.
+    """Return the base filter of a jail with namespaces, for this machine. Where it shows files of the host, it has no
+    unix sockets. With ``lists_interfaces``, a program may list the interfaces of its own network.
     """
     families = INTERNET if shows_host_files else DEFAULT_FAMILIES
     return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)

@@ -34,7 +34,7 @@ Content = TypeVar("Content", str, bytes)
 
 
 class Counted(Generic[Content]):
-    """A text, or bytes, of a store."""
+    """A text, or bytes, of a store; ``more`` is what they take besides."""
 
     __slots__ = ("__weakref__", "_store", "content", "size")
 
@@ -64,10 +64,6 @@ class CountedStore:
         if known is None:
             known = self._large[text] = Counted(self, text)
         return known
-
-    def bytes(self, content: bytes, more: int = OVERHEAD) -> Counted[bytes]:
-        """Keep bytes; ``more`` is what they take besides."""
-        return Counted(self, content, more)
 
 
 #: The most messages in the journal of one comm, and their bytes.
@@ -151,40 +147,25 @@ class OpenComm:
         """The same with its buffers, in bytes."""
         return self.characters + sum(len(part.content) for part in self.first.buffers.values())
 
-    @property
-    def tables_size(self) -> int:
-        """The bytes that its tables take."""
-        entries = [len(change.state) + len(change.buffers) for change in (self.now, self.base) if change is not None]
-        return OVERHEAD * (1 + (sum(entries) + len(self.journal)) // 4)
-
     def message(self, kind: str, state: StateChange) -> CommMessage:
         """Return a message with a whole state: ``comm_open``, or ``comm_msg`` with an update."""
         data = state.data() if kind == "comm_open" else {**state.data(), "method": "update"}
-        return self._message(kind, data, state.buffers.values())
+        return self.with_data(kind, data, state.buffers.values())
 
     def told(self) -> list[CommMessage]:
         """Return the messages of its journal."""
         return [
             self.message("comm_msg", one)
             if isinstance(one, StateChange)
-            else self._message("comm_msg", json.loads(one.content.content), one.parts)
+            else self.with_data("comm_msg", json.loads(one.content.content), one.parts)
             for one in self.journal
         ]
 
-    def closing(self) -> CommMessage:
-        """Return the message that closes it."""
-        return self._message("comm_close", {}, ())
-
-    def _message(self, kind: str, data: dict[str, object], parts: Iterable[Counted[bytes]]) -> CommMessage:
+    def with_data(self, kind: str, data: dict[str, object], parts: Iterable[Counted[bytes]] = ()) -> CommMessage:
+        """Return a message with this content."""
         metadata = json.loads(self.metadata.content)
         buffers = tuple(part.content for part in parts)
         return CommMessage(kind=kind, comm_id=self.name, data=data, metadata=metadata, buffers=buffers)
-
-
-def opened(message: CommMessage, store: CountedStore) -> OpenComm:
-    """Return the comm that a message opens."""
-    change = change_of(message, store)
-    return OpenComm(name=message.comm_id, metadata=store.json(message.metadata), now=merged(StateChange(), [change]))
 
 
 def change_of(message: CommMessage, store: CountedStore) -> StateChange:
@@ -197,7 +178,7 @@ def change_of(message: CommMessage, store: CountedStore) -> StateChange:
     if isinstance(paths, list) and len(paths) == len(message.buffers):
         for path, part in zip(paths, message.buffers, strict=True):
             if isinstance(path, list) and all(isinstance(step, str | int) for step in path):
-                buffers[tuple(path)] = store.bytes(part)
+                buffers[tuple(path)] = Counted(store, part)
     return StateChange(state=entries, buffers=buffers)
 
 
@@ -228,12 +209,6 @@ def changed(comm: OpenComm, change: StateChange) -> OpenComm:
     nothing = {name: change.state[name] for name in was_set}
     base = StateChange(state={**comm.now.state, **nothing}, buffers=others)
     return _told(after, base, StateChange(state=was_set, buffers=parts), change)
-
-
-def commanded(comm: OpenComm, message: CommMessage, store: CountedStore) -> OpenComm:
-    """Return the comm after a message that is no state."""
-    command = Command(content=store.json(dict(message.data)), parts=tuple(map(store.bytes, message.buffers)))
-    return _told(comm, comm.first, command)
 
 
 def without_journal(comm: OpenComm) -> OpenComm:
@@ -328,7 +303,8 @@ class CommGate:
         if message.kind == "comm_open":
             if known is not None or len(self._open) >= MAX_COMMS:
                 return False
-            return self._keep(opened(message, self._store))
+            metadata, now = self._store.json(message.metadata), change_of(message, self._store)
+            return self._keep(OpenComm(name=message.comm_id, metadata=metadata, now=now))
         if known is None:
             return False
         if message.kind == "comm_close":
@@ -339,7 +315,9 @@ class CommGate:
         elif message.data.get("method") in ("update", "echo_update"):
             return self._keep(changed(known, change_of(message, self._store)))
         elif message.data.get("method") == "custom":
-            self._keep(commanded(known, message, self._store))
+            parts = tuple(Counted(self._store, part) for part in message.buffers)
+            command = Command(content=self._store.json(dict(message.data)), parts=parts)
+            self._keep(_told(known, known.first, command))
         return True
 
     def has_closed(self, model: str) -> bool:
@@ -350,7 +328,9 @@ class CommGate:
         """Keep a comm with its state, unless that is too large; comms of earlier states go before it."""
         if len(comm.now.state) > MAX_ENTRIES or len(comm.now.buffers) > MAX_ENTRIES:
             return False
-        comm = replace(comm, tables=self._store.bytes(b"", comm.tables_size))
+        entries = [len(change.state) + len(change.buffers) for change in (comm.now, comm.base) if change is not None]
+        size = OVERHEAD * (1 + (sum(entries) + len(comm.journal)) // 4)
+        comm = replace(comm, tables=Counted(self._store, b"", size))
         while self._store.held > MAX_HELD and self._let_go():
             pass
         if self._store.held > MAX_HELD:
@@ -420,7 +400,7 @@ class CommGate:
         moved, self._state = state != self._state, state
         is_earlier = state in self._marks or went_back or state < self._newest
         self._newest = max(self._newest, state)
-        news = self._rewind(self._marks.get(state, {})) if is_earlier and (went_back or moved) else []
+        news = self.rewind(self._marks.get(state, {})) if is_earlier and (went_back or moved) else []
         self._marks.pop(state, None)
         self._marks[state] = dict(self._open)
         if len(self._marks) > MAX_MARKS:
@@ -432,13 +412,10 @@ class CommGate:
         self.is_outdated |= self.is_behind
         self.is_behind = False
 
-    def close_all(self) -> list[CommMessage]:
-        """Return what the pages must get when the session has ended."""
-        return self._rewind({})
-
-    def _rewind(self, marked: Mapping[str, OpenComm]) -> list[CommMessage]:
+    def rewind(self, marked: Mapping[str, OpenComm]) -> list[CommMessage]:
+        """Go back to these comms; returns what the pages must get. Without any, the session has ended."""
         self.epoch += 1
-        news = [comm.closing() for name, comm in self._open.items() if name not in marked]
+        news = [comm.with_data("comm_close", {}) for name, comm in self._open.items() if name not in marked]
         for name, was in marked.items():
             now = self._open.get(name)
             if now is None:

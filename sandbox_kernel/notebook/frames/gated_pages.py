@@ -130,7 +130,7 @@ class GatedPages:
         with self._lock:
             for name in [name for name in self._gates if name not in names]:
                 gate = self._gates.pop(name)
-                self._tell(name, gate, gate.close_all())
+                self._tell(name, gate, gate.rewind({}))
 
     def is_current(self, sent: ToWidget) -> bool:
         """Whether the widgets behind the gate have not gone back since."""

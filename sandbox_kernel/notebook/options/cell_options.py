@@ -1,8 +1,4 @@
-"""``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value; its policy and limits.
-
-A field that is None or empty was not given. ``over`` combines a cell's options with the notebook's defaults; for fields
-that are still None, ``Sandbox`` has defaults. Made by ``parse_cell.py``, used by ``sandboxes``.
-"""
+"""``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value; its policy and limits."""
 
 from __future__ import annotations
 
@@ -37,12 +33,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class CellOptions:
-    """The options of one cell or of a notebook. List options of a cell are added to those of the notebook."""
+    """The options of one cell or of a notebook. A field that is None or empty was not given."""
 
     language: Language | None = None
     timeout_s: float | None = None
     memory_mb: int | None = None
-    cpu_s: float | None = None
+    cpu_seconds: float | None = None
     processes: int | None = None
     disk_mb: int | None = None
     output_bytes: int | None = None
@@ -108,10 +104,8 @@ class CellOptions:
             merged = replace(merged, session=None)
         if self.python is None and merged.effective_language is not Language.PYTHON:
             merged = replace(merged, python=None)
-        if self.stdin is not None:
-            merged = replace(merged, stdin_var=None)
-        if self.stdin_var is not None:
-            merged = replace(merged, stdin=None)
+        if self.stdin is not None or self.stdin_var is not None:
+            merged = replace(merged, stdin=self.stdin, stdin_var=self.stdin_var)
         return merged
 
     def replacing(self, defaults: CellOptions) -> CellOptions:
@@ -243,13 +237,7 @@ def _seen(policy: SandboxPolicy) -> tuple[object, ...]:
 
 def limits_of(options: CellOptions) -> Limits:
     """Return the limits besides time and memory; safe defaults for options that were not given."""
-    given: dict[str, Any] = {
-        "cpu_seconds": options.cpu_s,
-        "processes": options.processes,
-        "disk_mb": options.disk_mb,
-        "gpu_memory_mb": options.gpu_memory_mb,
-        "output_bytes": options.output_bytes,
-    }
+    given: dict[str, Any] = {one.name: getattr(options, one.name, None) for one in fields(Limits)}
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -1,10 +1,5 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-``parse_cell.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
-what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
-by it, the side panel and the command line take options from it, and ``docs/generate.py`` writes the tables of
-``docs/notebook.md``.
-
 Rows made with ``_own`` and ``_own_command`` are harmless: they concern the notebook's own sessions, limits and work
 folder. Every other row asks for a right, so a new one does until it is decided.
 """
@@ -206,8 +201,7 @@ def _quoting(parse: Callable[[str], object]) -> Callable[[str, str], object]:
     return parsed
 
 
-def mount_text(mount: Mount) -> str:
-    """Return a mount as a user writes it."""
+def _mount_text(mount: Mount) -> str:
     return f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
 
 
@@ -229,7 +223,7 @@ OPTIONS: tuple[Option, ...] = (
         samples=("128M", "512M", "1G"),
     ),
     _own(
-        "--cpu", "cpu_s", "DURATION", DURATION_FORM, "CPU time limit", _seconds, duration_text, _OF_A_CELL,
+        "--cpu", "cpu_seconds", "DURATION", DURATION_FORM, "CPU time limit", _seconds, duration_text, _OF_A_CELL,
         is_limit=True, samples=("1s", "5s", "1m"),
     ),
     _own(
@@ -269,7 +263,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "--mount", "mounts", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
-        "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text), mount_text, _FOLLOWS,
+        "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text), _mount_text, _FOLLOWS,
         repeats=True, key=lambda mount: mount.guest, of_install=True,
     ),
     Option(

@@ -30,8 +30,6 @@ from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.util.own_folder import OwnFiles, state_root
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
-#: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.
-STATE_VARIABLE = "SANDBOX_KERNEL_STATE"
 #: What a page with our extension draws buttons for; it asks the kernel what they are about.
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
@@ -45,12 +43,12 @@ _MOST_BYTES = 4 << 20
 #: who works with data raises memory and time all day.
 _LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
-    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_s=math.inf,
+    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_seconds=math.inf,
     **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
 )  # fmt: skip
 _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
-    cpu_s=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
+    cpu_seconds=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")
@@ -95,8 +93,6 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
         asked += _rights(options, raised)
     had = {*_rights(before), "--policy strict"}
     had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
-    if state := os.environ.get(STATE_VARIABLE):
-        had |= {f"%sandbox {verb} {state}" for verb in ("save", "load")}
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 

@@ -1,4 +1,4 @@
-"""Parses the text of a cell into a ``CellPlan``, for the kernel and the magic. Pure.
+"""Parses the text of a cell into a ``CellPlan``, for the kernel and the magic.
 
 A cell is, in this order: empty lines and nbval comments; either one ``%%sandbox`` line or any number of ``%sandbox``
 lines; the program. The program keeps its line numbers: magic lines are replaced by empty lines, so that line 7 in a
@@ -20,7 +20,7 @@ from typing import Any
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.model.units import parse_count, parse_duration, parse_megabytes
+from sandbox_kernel.model.units import parse_count
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import (
     BY_NAME,
@@ -35,17 +35,15 @@ from sandbox_kernel.notebook.options.option_table import (
 )
 from sandbox_kernel.policy.network_rule import parse_rule, rule_text
 
-#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
-HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
-GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
-#: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
+#: The options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install`` and hubs set it.
 OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
-MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
 #: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
 #: read on the loop that also hears Stop, and each value is compared with all others.
 MAX_LINE, MAX_REPEATS = 4096, 64
 #: How alike a word and one that is known must be, from 0 to 1.
 _ALIKE = 0.6
+#: Help, as the first word of a line; elsewhere the error names ``%sandbox help``.
+_HELP = ("--help", "-h")
 _EXCLUDING = (("--fresh", "--session"), ("--stdin", "--stdin-var"))
 
 
@@ -125,32 +123,8 @@ def parse_value(option: Option, value: str) -> object:
 
 
 def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
-
-    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
-    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit or an option is none.
-    """
-    given = parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
-    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
-    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    settings = CellOptions(
-        here=None if here in ("", "0") else "." if here == "1" else here,
-        gpu=gpu or None,
-        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
-        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
-    )
-    return settings.over(given)
-
-
-def asks_for_help(words: list[str]) -> bool:
-    """Whether ``--help`` or ``-h`` is one of the words, and not the value of an option before it."""
-    is_value = False
-    for word in words:
-        if not is_value and word in ("--help", "-h"):
-            return True
-        option = BY_NAME.get(word)
-        is_value = not is_value and option is not None and not option.is_flag
-    return False
+    """Return the defaults of a new notebook: what ``OPTIONS_VARIABLE`` says. Raises ``InvalidRequest``."""
+    return parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
 
 
 def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
@@ -225,9 +199,8 @@ class CellPlan:
     @property
     def own_limits(self) -> tuple[str, ...]:
         """The limits that the ``%%sandbox`` line of the cell sets; the notebook's defaults do not change them."""
-        time, memory = self.options.timeout_s, self.options.memory_mb
-        own = (("--timeout", time != self.defaults.timeout_s), ("--memory", memory != self.defaults.memory_mb))
-        return tuple(option for option, is_own in own if is_own)
+        names = {"--timeout": "timeout_s", "--memory": "memory_mb"}
+        return tuple(name for name, of in names.items() if getattr(self.options, of) != getattr(self.defaults, of))
 
 
 def plan_line(command: LineCommand, defaults: CellOptions) -> CellPlan:
@@ -279,10 +252,8 @@ def parse_line(line: str) -> LineCommand:
     words = split_words(_normal(line), "%sandbox")
     if not words:
         return LineCommand(name="show")
-    if asks_for_help(words):
+    if words[0] in _HELP:
         return LineCommand(name="help")
-    if words[0] in ("branches", "checkpoints"):
-        raise InvalidRequest(f"%sandbox {words[0]} is %sandbox tree now, which shows every state; write that")
     spec = COMMANDS_BY_NAME.get(words[0])
     if spec is None:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
@@ -424,7 +395,7 @@ def _without_lines(body: str, end: int) -> str:
 
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
     words = split_words(line, "%%sandbox")
-    if asks_for_help(words):
+    if words and words[0] in _HELP:
         return plan_line(LineCommand(name="help"), defaults)
     options = parse_options(words).over(defaults).check_together()
     program = _program(code)

@@ -48,12 +48,6 @@ def _instead(name: str, value: object) -> str:
     return "pass numbers, text, lists or dicts"
 
 
-def check_language(language: Language, names: Sequence[str], option: str) -> None:
-    """Raise ``InvalidRequest`` for a WebAssembly module, which can take no variables; every other language can."""
-    if names and language is Language.WASM:
-        raise InvalidRequest(f"{option} {names[0]}: {language} cells take no variables; use --stdin-var or --mount")
-
-
 def prelude(language: Language, values: Mapping[str, str]) -> str:
     """Return one line of code in the cell's language that sets each variable from its JSON."""
     if not values:

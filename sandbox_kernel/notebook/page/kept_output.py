@@ -38,15 +38,6 @@ class _Shown:
     size: int = 0
     messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
-    def told(self, request: str) -> dict[str, object]:
-        """Return it as a page gets it."""
-        messages = [
-            {"kind": kind, "content": {**said, "text": "".join(said["text"])} if kind == "stream" else said}
-            for kind, said in self.messages
-        ]
-        own = {name: getattr(self, name) for name in ("cell", "code", "client", "count", "running", "cut")}
-        return {"request": request, **own, "messages": messages}
-
     def add(self, kind: str, content: Mapping[str, object]) -> None:
         """Add a message; text is added to that of the message before it, and what was cleared is forgotten."""
         if kind == "clear_output" and not content.get("wait"):
@@ -72,10 +63,6 @@ class KeptOutput:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shown: OrderedDict[str, _Shown] = OrderedDict()
-
-    def register(self, manager: Any) -> None:
-        """Let pages ask; ``manager`` is the comm manager of the kernel."""
-        manager.register_target(TARGET, self._asked)
 
     def begin(self, parent: Mapping[str, Any], cell: str, code: str, count: int) -> None:
         """A cell of a page begins.
@@ -108,7 +95,15 @@ class KeptOutput:
         header = parent.get("header") or {}
         return self._shown.get(str(header.get("msg_id")))
 
-    def _asked(self, comm: Any, _message: object) -> None:
+    def asked(self, comm: Any, _message: object) -> None:
         """Tell a page what cells have shown. What comes later reaches it after this message."""
+        told: list[dict[str, object]] = []
         with self._lock:
-            comm.send({"shown": [shown.told(request) for request, shown in self._shown.items()]})
+            for request, shown in self._shown.items():
+                messages = [
+                    {"kind": kind, "content": {**said, "text": "".join(said["text"])} if kind == "stream" else said}
+                    for kind, said in shown.messages
+                ]
+                own = {name: getattr(shown, name) for name in ("cell", "code", "client", "count", "running", "cut")}
+                told.append({"request": request, **own, "messages": messages})
+            comm.send({"shown": told})

@@ -164,13 +164,10 @@ class StdinChannel:
         self._ident = ident
         self._asked = ""
 
-    def drain(self) -> None:
-        """Discard answers to earlier prompts."""
+    def ask(self, prompt: str, password: bool) -> None:
+        """Send a prompt to the client that runs the cell, and discard answers to earlier prompts."""
         while self._channels.stdin.poll(0, zmq.POLLIN):
             self._channels.stdin.recv_multipart(zmq.NOBLOCK)
-
-    def ask(self, prompt: str, password: bool) -> None:
-        """Send a prompt to the client that runs the cell."""
         content = {"prompt": prompt, "password": password}
         self._asked = self._channels.send(self._channels.stdin, "input_request", content, self._parent, self._ident)
 
@@ -235,7 +232,6 @@ class NotebookPrompts:
             if await self._stopped():
                 return None
         try:
-            self._channel.drain()
             self._channel.ask(prompt, password)
             while (answer := self._channel.poll()) is None:
                 if await self._stopped():

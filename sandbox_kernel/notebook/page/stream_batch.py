@@ -35,8 +35,6 @@ class StreamBatch:
         self._length = 0
         self._loop = asyncio.get_running_loop()
         self._lock = threading.RLock()
-        #: Whether the loop will send what is there.
-        self._is_timed = False
         self._filters: dict[str, ColourFilter] = {}
 
     def write(self, name: str, text: str) -> None:
@@ -49,13 +47,8 @@ class StreamBatch:
             self._length += len(shown)
             if self._length >= self._size:
                 self.flush()
-            elif not self._is_timed:
-                self._is_timed = True
-                self._loop.call_soon_threadsafe(self._loop.call_later, self._interval_s, self._on_time)
-
-    def _on_time(self) -> None:
-        self._is_timed = False
-        self.flush()
+            elif len(self._pieces) == 1:
+                self._loop.call_soon_threadsafe(self._loop.call_later, self._interval_s, self.flush)
 
     def flush(self) -> None:
         """Send the collected text. Called by the timer, for a full batch, and before other output of the cell."""

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import shlex
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,7 +23,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.tree.node import Changes, Node
+from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.media import check_image
 from sandbox_kernel.untrusted.tex import defused
@@ -84,13 +84,24 @@ def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
     ]
     if not changes:
         return text_message(f"Nothing differs from {box.here}.")
+
+    def size(change: FsChange) -> str:
+        return f"  {_bytes(change.size)}" if change.kind != "deleted" and change.type == "file" else ""
+
     patch = box.patch(paths or None)[:MOST_DIFF]
-    summary = [f"{change.kind:<9} {one_line(change.path, 300)}{_size(change)}" for change in changes[:MOST_SHOWN]]
+    summary = [f"{change.kind:<9} {one_line(change.path, 300)}{size(change)}" for change in changes[:MOST_SHOWN]]
     plain = "\n".join([f"{_count(changes)}:", *summary, "", patch, _WHAT_NEXT])
-    pictures = "".join(_pictures(box, change) for change in changes[:MOST_SHOWN])
-    lines = "".join(map(_diff_line, patch.splitlines()))
+    pictures = lines = ""
+    for change in changes[:MOST_SHOWN]:
+        if any(urls := picture_urls(box, change)):
+            shown = [f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else "" for url in urls]
+            caption = escape(one_line(change.path, 300))
+            pictures += f"<figure><figcaption>{caption}</figcaption>{' → '.join(shown)}</figure>"
+    for line in patch.splitlines():
+        colour = _COLOURS.get(line[:1]) if not line.startswith(("+++", "---")) else None
+        lines += f"{escape(line)}\n" if colour is None else f"<span style='color:{colour}'>{escape(line)}\n</span>"
     page = (
-        f"<div class='mathjax_ignore'><b>{escape(_count(changes))}:</b>"
+        f"<div class='mathjax_ignore'><b>{_count(changes)}:</b>"
         f"<pre>{escape(chr(10).join(summary))}</pre>{pictures}"
         f"<details open><summary>diff</summary><pre>{lines}</pre></details><i>{escape(_WHAT_NEXT)}</i></div>"
     )
@@ -131,26 +142,8 @@ def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
     return _picture_url(change.path, before), _picture_url(change.path, after)
 
 
-def _pictures(box: Sandbox, change: FsChange) -> str:
-    urls = picture_urls(box, change)
-    if not any(urls):
-        return ""
-    before, after = (f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else "" for url in urls)
-    return f"<figure><figcaption>{escape(one_line(change.path, 300))}</figcaption>{before} → {after}</figure>"
-
-
-def _diff_line(line: str) -> str:
-    colour = _COLOURS.get(line[:1]) if not line.startswith(("+++", "---")) else None
-    shown = escape(line) + "\n"
-    return shown if colour is None else f"<span style='color:{colour}'>{shown}</span>"
-
-
 def _count(changes: Sequence[FsChange]) -> str:
     return f"{len(changes)} change{'' if len(changes) == 1 else 's'}"
-
-
-def _size(change: FsChange) -> str:
-    return f"  {_bytes(change.size)}" if change.kind != "deleted" and change.type == "file" else ""
 
 
 def _bytes(size: int | None) -> str:
@@ -223,29 +216,22 @@ def files_message(rows: Sequence[FileRow]) -> ShowOutput:
     width = max((len(row.name) for row in shown), default=0)
     lines = [title]
     lines += [f"  {row.name:<{width}}  {', '.join(filter(None, (row.size, row.change, row.text)))}" for row in shown]
-    body = "".join(
-        f"<tr><th style='text-align:left'>{_link(row)}</th><td>{row.size}</td>"
-        f"<td style='text-align:left'>{escape(row.change)}</td><td style='text-align:left'>{_preview(row)}</td></tr>"
-        for row in shown
-    )
+    body, left = "", "style='text-align:left'"
+    for row in shown:
+        name = escape(row.name)
+        preview = f"<code>{escape(row.text)}</code>" if row.text else ""
+        if row.picture:
+            preview = f"<img src='{row.picture}' alt='{name}' style='max-height:80px'>"
+        if row.link:
+            file = escape(row.name.rpartition("/")[2])
+            name = f"<a href='{row.link}' download='{file}' title='save this file'>{name}</a>"
+        body += f"<tr><th {left}>{name}</th><td>{row.size}</td><td {left}>{escape(row.change)}</td>"
+        body += f"<td {left}>{preview}</td></tr>"
     if more > 0:
         lines.append(f"  and {more} more")
         body += f"<tr><td colspan='4'>and {more} more</td></tr>"
     page = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
     return ShowOutput({"text/html": defused(page), "text/plain": "\n".join(lines)})
-
-
-def _link(row: FileRow) -> str:
-    if not row.link:
-        return escape(row.name)
-    file = escape(row.name.rpartition("/")[2])
-    return f"<a href='{row.link}' download='{file}' title='save this file'>{escape(row.name)}</a>"
-
-
-def _preview(row: FileRow) -> str:
-    if row.picture:
-        return f"<img src='{row.picture}' alt='{escape(row.name)}' style='max-height:80px'>"
-    return f"<code>{escape(row.text)}</code>" if row.text else ""
 
 
 # -- states of a session ---------------------------------------------------------------------------------------------
@@ -287,7 +273,7 @@ def tree_lines(nodes: Sequence[Node]) -> list[str]:
     pending = [(node, "", "") for node in reversed(children.get(None, []))]
     while pending:
         node, first, rest = pending.pop()
-        found.append(f"{first}{_mark(node)} {line_of(node)}")
+        found.append(f"{first}{'●' if node.present else '○' if node.alive else '·'} {_line_of(node)}")
         below = sorted(children.get(node.id, []), key=lambda child: (child.id in present, child.id))
         if below:
             pending.append((below[-1], rest, rest))
@@ -295,29 +281,22 @@ def tree_lines(nodes: Sequence[Node]) -> list[str]:
     return found
 
 
-def line_of(node: Node) -> str:
-    """Return one node as a line: its number, its name, its cell and what that changed."""
+def _line_of(node: Node) -> str:
+    """Return one node as a line: its number, name and cell, and what that added (+), changed (~) and removed (-)."""
+    words = [str(node.id), *([repr(node.name)] if node.name else [])]
     if node.parent is None and not node.code:
-        cell = "the beginning"
+        words.append("the beginning")
     else:
         first = next((line.strip() for line in node.code.splitlines() if line.strip()), "")
-        cell = f"[{node.number}] {first[: _CODE - 1] + '…' if len(first) > _CODE else first}"
-    return "  ".join([str(node.id), *([repr(node.name)] if node.name else []), cell, *changed_words(node.changed)])
-
-
-def changed_words(changes: Changes) -> Iterator[str]:
-    """Yield what a cell changed, in signs: ``+`` added, ``~`` changed, ``-`` removed; then files."""
+        words.append(f"[{node.number}] {first[: _CODE - 1] + '…' if len(first) > _CODE else first}")
+    changes = node.changed
     by_sign = (("+", changes.added), ("~", changes.changed), ("-", changes.removed))
-    signs = [f"{sign}{name}" for sign, names in by_sign for name in names]
-    if signs:
+    if signs := [f"{sign}{name}" for sign, names in by_sign for name in names]:
         more = f" and {len(signs) - _NAMES} more" if len(signs) > _NAMES else ""
-        yield " ".join(signs[:_NAMES]) + more
+        words.append(" ".join(signs[:_NAMES]) + more)
     if changes.files:
-        yield f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
-
-
-def _mark(node: Node) -> str:
-    return "●" if node.present else "○" if node.alive else "·"
+        words.append(f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}")
+    return "  ".join(words)
 
 
 def _preformatted(lines: Sequence[str]) -> tuple[Message, ...]:
@@ -348,7 +327,14 @@ class PreparationBar:
         elif self._id or self._page.watched():
             update = bool(self._id)
             self._id = self._id or uuid.uuid4().hex
-            self._page.message(ShowOutput(bar_bundle(progress), display_id=self._id, update=update))
+            fraction = max(0.0, progress.fraction)
+            words = f"making {progress.language} ready, once: {progress.text}"
+            full = round(fraction * _BLOCKS)
+            data = {
+                "text/plain": f"{words} [{'#' * full}{'.' * (_BLOCKS - full)}] {fraction:.0%}",
+                "text/html": f"<div><progress max='1' value='{fraction:.3f}'></progress> {escape(words)}</div>",
+            }
+            self._page.message(ShowOutput(data, display_id=self._id, update=update))
 
     def close(self) -> None:
         """Remove the bar, if there is one; may be called twice."""
@@ -356,14 +342,3 @@ class PreparationBar:
             nothing = ShowOutput({"text/plain": ""}, display_id=self._id, update=True)
             self._page.message(ClearOutput(wait=False) if self._alone else nothing)
             self._id = ""
-
-
-def bar_bundle(progress: PrepareProgress) -> dict[str, object]:
-    """Return the bar as HTML and as text."""
-    fraction = min(1.0, max(0.0, progress.fraction))
-    words = f"making {progress.language} ready, once: {progress.text}"
-    full = round(fraction * _BLOCKS)
-    return {
-        "text/plain": f"{words} [{'#' * full}{'.' * (_BLOCKS - full)}] {fraction:.0%}",
-        "text/html": f"<div><progress max='1' value='{fraction:.3f}'></progress> {escape(words)}</div>",
-    }

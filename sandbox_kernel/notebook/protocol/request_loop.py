@@ -1,8 +1,7 @@
 """Reads requests, lets the kernel answer them in their order, and sends replies and status messages.
 
 Requests of the shell, of each subshell and of the control channel wait in a *lane* each, and lanes do not wait for each
-other: cells run in threads of their sessions, so one loop serves all. ipykernel has a thread for each channel instead,
-and each message passes three of them (docs/decisions/notebook.md has the measurement).
+other: cells run in threads of their sessions, so one loop serves all (docs/decisions/notebook.md has the measurement).
 """
 
 # mypy: disallow-untyped-calls=False
@@ -11,47 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jupyter_client.session import utcnow
 
 from sandbox_kernel.notebook.protocol.channels import Channels, Frames
+
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.kernel import SandboxKernel
 
 Json = Mapping[str, Any]
 _COMMS = ("comm_open", "comm_msg", "comm_close")
 #: Requests that a page sends when it connects; they need no session, and do not wait for a running cell.
 _GREETINGS = ("kernel_info_request", "connect_request", "comm_info_request")
 #: Requests that only the control channel takes.
-_CONTROL = (
-    "debug_request",
-    "usage_request",
-    "create_subshell_request",
-    "delete_subshell_request",
-    "list_subshell_request",
-)
-
-
-class Answers(Protocol):
-    """What the loop needs of a kernel: ``answer`` for every request but cells and comms."""
-
-    log: logging.Logger
-
-    async def answer(self, kind: str, content: Json) -> Json | None:
-        """Return the content of the reply; None for a kind of request that the kernel does not know."""
-
-    def execute(self, request: Request) -> Awaitable[Json]:
-        """Run a cell and return the content of its reply."""
-
-    def comm_message(self, kind: str, message: Json) -> None:
-        """Take a message of a page's widget."""
-
-    def is_quiet(self, comm_id: object) -> bool:
-        """Whether messages of this comm are answered in their own way, so that no page waits for a status."""
+_SUBSHELLS = ("create_subshell_request", "delete_subshell_request", "list_subshell_request")
+_CONTROL = ("debug_request", "usage_request", *_SUBSHELLS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +79,7 @@ class Lane:
 class RequestLoop:
     """Serves one kernel over its channels; ``run`` returns after a shutdown request."""
 
-    def __init__(self, channels: Channels, kernel: Answers) -> None:
+    def __init__(self, channels: Channels, kernel: SandboxKernel) -> None:
         self._channels = channels
         self._kernel = kernel
         self._ended = asyncio.Event()
@@ -135,7 +113,7 @@ class RequestLoop:
         kind = request.kind.rsplit("_", 1)[0] + "_reply"
         self._channels.send(request.socket, kind, content, request.message, request.idents, metadata=metadata)
 
-    def _request(self, socket: Any, frames: Frames) -> Request | None:
+    def _take(self, socket: Any, frames: Frames) -> None:
         session = self._channels.session
         try:
             idents, rest = session.feed_identities(frames)
@@ -143,13 +121,8 @@ class RequestLoop:
             kind, content = str(message["header"]["msg_type"]), message["content"]
         except Exception:
             self._kernel.log.exception("a message that is none, or has a wrong signature, was dropped")
-            return None
-        return Request(socket=socket, idents=idents, message=message, kind=kind, content=content)
-
-    def _take(self, socket: Any, frames: Frames) -> None:
-        request = self._request(socket, frames)
-        if request is None:
             return
+        request = Request(socket=socket, idents=idents, message=message, kind=kind, content=content)
         if socket is self._channels.control:
             self._control.put(request)
             return
@@ -161,7 +134,8 @@ class RequestLoop:
             self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
             self._status("idle", request)
         elif request.kind in _COMMS and lane.in_cell:
-            self._beside_cell(request)
+            # The cell may wait for it; the shell's status is the cell's.
+            contextvars.copy_context().run(self._comm, request)
         elif request.kind in _GREETINGS and lane.in_cell:
             greeting = asyncio.ensure_future(self._greet(request, lane))
             self._greetings.add(greeting)
@@ -199,7 +173,7 @@ class RequestLoop:
             self._comm(request)
         elif kind in _CONTROL and lane is not self._control:
             self._kernel.log.warning("a %s came on the shell channel; only the control channel takes it", kind)
-        elif kind.endswith("_subshell_request"):
+        elif kind in _SUBSHELLS:
             self.reply(request, self._subshells(kind, request.content))
         elif (content := await self._kernel.answer(kind, request.content)) is not None:
             self.reply(request, content)
@@ -219,10 +193,6 @@ class RequestLoop:
         if lane.in_cell and cell is not None:
             self._status("busy", cell)
 
-    def _beside_cell(self, request: Request) -> None:
-        """Handle a comm message for which the running cell may wait; the shell's status is the cell's."""
-        contextvars.copy_context().run(self._comm, request)
-
     def _comm(self, request: Request) -> None:
         PRESENT.set(request)
         try:
@@ -235,7 +205,7 @@ class RequestLoop:
         # The cell that begins may need the comm messages that wait.
         for comm in [waiting for waiting in lane.waiting if waiting.kind in _COMMS]:
             lane.waiting.remove(comm)
-            self._beside_cell(comm)
+            contextvars.copy_context().run(self._comm, comm)
         lane.in_cell = True
         try:
             content = await self._kernel.execute(request)

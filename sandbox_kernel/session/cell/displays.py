@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from sandbox_kernel.model import Display
-from sandbox_kernel.session.worker.messages import MAX_FRAME, DisplayShown, LateText, OutputCleared
+from sandbox_kernel.session.worker.messages import DisplayShown, LateText, OutputCleared
 from sandbox_kernel.util.values import dataclass
 
 #: What one cell may show; the rest is dropped and said so.
@@ -27,8 +27,6 @@ MAX_COMMS = 50_000
 MAX_CELLS = 200
 #: What one cell may send after its end: characters of text, bytes of displays, and messages of either kind.
 MAX_LATE_TEXT, MAX_LATE_BYTES, MAX_LATE_MESSAGES = 1 << 20, 16 << 20, 5000
-#: The most displays after their cell's end that nobody listens to, and of their bytes, that are kept for the next cell.
-MAX_STRAYS, MAX_STRAY_BYTES = 100, MAX_FRAME
 #: How many seconds of a processor the host works on what one cell sends, and which share of the cell's time besides.
 MAX_WORK_S, WORK_SHARE = 10.0, 0.25
 #: See ``untrusted/frames/comm_message.py``, which the first cell with a widget imports.
@@ -100,7 +98,6 @@ class Displays:
         self._clear_next = False
         self._work = 0
         self.dropped = 0
-        self.late = 0
 
     def show(self, frame: DisplayShown) -> None:
         """Take one display of the worker. To check it is work for the cell: it ends with its time and ``HostWork``."""
@@ -114,11 +111,8 @@ class Displays:
             return
         self._room -= frame.size
         self._count -= 1
-        if self._room < 0 or self._count < 0:
+        if self._room < 0 or self._count < 0 or self._is_over() or self.work.is_used_up:
             self.dropped += 1
-            return
-        if self._is_over() or self.work.is_used_up:
-            self.late += 1
             return
         # Imported by the first cell that shows something.
         from sandbox_kernel.untrusted.sanitize import MAX_WORK
@@ -218,14 +212,12 @@ class _Room:
 class BackgroundOutput:
     """Output of threads and tasks of one worker that comes after their cell: handed to the front end of that cell.
 
-    A cell number that is not known is dropped, but for displays: those are kept for the next cell. Used by the thread
-    that has the turn.
+    Output of a cell that is not known is dropped. Used by the thread that has the turn.
     """
 
     def __init__(self, worker_id: str) -> None:
         self._worker_id = worker_id
         self._rooms: OrderedDict[int, _Room] = OrderedDict()
-        self._strays: list[DisplayShown] = []
 
     def follow(self, cell: int, listener: LateListener) -> None:
         """Hand on what this cell sends after its end; forgets the oldest cell when there are too many."""
@@ -245,13 +237,11 @@ class BackgroundOutput:
     def take(self, message: LateText | DisplayShown) -> None:
         """Hand on output to the front end of its cell."""
         room = self._rooms.get(message.id)
+        if room is None:
+            return
         if isinstance(message, LateText):
-            if room is not None and room.take(len(message.text), 0):
+            if room.take(len(message.text), 0):
                 room.listener.text(message.name, message.text)
-        elif room is None:
-            held = sum(stray.size for stray in self._strays)
-            if len(self._strays) < MAX_STRAYS and held + message.size <= MAX_STRAY_BYTES:
-                self._strays.append(message)
         elif COMM in message.data:
             room.comms -= 1
             if room.comms >= 0:
@@ -259,8 +249,3 @@ class BackgroundOutput:
         elif room.take(0, message.size):
             shown, _ = _cleaned(message, self._worker_id)
             room.listener.display(shown if shown.kind == "update" else replace(shown, kind="display"))
-
-    def take_strays(self) -> list[DisplayShown]:
-        """Return the displays that no front end listened to, and forget them."""
-        found, self._strays = self._strays, []
-        return found

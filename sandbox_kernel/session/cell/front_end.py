@@ -46,17 +46,13 @@ class FrontEndReply:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontEnd:
-    """A front end that runs a cell.
+    """A front end that runs a cell."""
 
-    Args:
-        expressions: expressions by name; the session evaluates them after the cell, if it ended well.
-        on_reply: called once, on the thread that runs the cell, when the cell has ended by itself.
-        late: gets the output of threads and tasks that comes after the end of the cell.
-
-    """
-
+    #: Expressions by name; the session evaluates them after the cell, if it ended well.
     expressions: Mapping[str, str] = field(default_factory=dict)
+    #: Called once, on the thread that runs the cell, when the cell has ended by itself.
     on_reply: Callable[[FrontEndReply], None]
+    #: Gets the output of threads and tasks that comes after the end of the cell.
     late: LateListener | None = None
 
     def __post_init__(self) -> None:

@@ -15,8 +15,8 @@ from sandbox_kernel.session.worker.messages import CellDone
 from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
+    from sandbox_kernel.jail.streams import Capture
     from sandbox_kernel.session.cell.displays import Displays
-    from sandbox_kernel.session.cell.run_cell import CellStreams
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -99,7 +99,8 @@ def make_result(
     request: CellRequest,
     memory_mb: int,
     end: CellEnd,
-    streams: CellStreams,
+    stdout: Capture,
+    stderr: Capture,
     shown: Displays,
     *,
     rolled_back: bool = False,
@@ -110,7 +111,7 @@ def make_result(
     network_notes: NetworkNotes | None = None,
 ) -> ExecResult:
     """Return the result of one cell, which had ``memory_mb``. ``told`` are notes that are known already."""
-    stdout, stderr, done = streams.stdout, streams.stderr, end.done
+    done = end.done
     status, limit = judge_cell(end, spec.language, memory_mb, truncated=stdout.truncated or stderr.truncated)
     code = done.exit_code if done is not None else end.code if end.how is Ending.DIED else None
     error = done.error if done is not None else None
@@ -121,8 +122,6 @@ def make_result(
     found = list(told)
     if shown.dropped:
         found.append(notes.displays_dropped(shown.dropped))
-    if shown.late:
-        found.append(notes.displays_late(shown.late))
     if end.oom_kills and end.how is Ending.DONE:
         found.append(notes.child_out_of_memory())
     if done is not None and done.unsaved:

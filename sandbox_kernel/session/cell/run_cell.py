@@ -10,21 +10,23 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import math
 import os
 import selectors
 import termios
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from sandbox_kernel.backends.checks import told
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread
 from sandbox_kernel.jail.ending import Ending
-from sandbox_kernel.jail.input_prompts import InputPrompt
+from sandbox_kernel.jail.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams import CHUNK, Capture, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, WatchLoop
-from sandbox_kernel.model import Call, OnOutput
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest
@@ -77,56 +79,6 @@ def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] 
     return call
 
 
-class CellStreams:
-    """What one cell prints: read as it comes, and taken to the last byte when something must be shown after it.
-
-    The pipes are the session's and outlive the cell.
-    """
-
-    def __init__(self, stdout_fd: int, stderr_fd: int, output_bytes: int, on_output: OnOutput | None) -> None:
-        def capture(name: str) -> Capture:
-            if on_output is None:
-                return Capture(output_bytes)
-
-            def emit(text: str) -> None:
-                on_output(name, text)
-
-            return Capture(output_bytes, _guarded(emit))
-
-        self.stdout, self.stderr = capture("stdout"), capture("stderr")
-        self.captures = {stdout_fd: self.stdout, stderr_fd: self.stderr}
-
-    def read(self, fd: int) -> bool:
-        """Take what has come; False when no more will."""
-        try:
-            data = os.read(fd, CHUNK)
-        except BlockingIOError:
-            return True
-        self.captures[fd].feed(data)
-        return bool(data)
-
-    def add(self, stream: str, text: str) -> None:
-        """Take text that a thread of the cell has sent."""
-        (self.stdout if stream == "stdout" else self.stderr).feed(text.encode("utf-8", "replace"))
-
-    def drain(self) -> None:
-        """Take what is in the pipes now, and no more: others may go on writing."""
-        for fd, capture in self.captures.items():
-            with contextlib.suppress(OSError):
-                count = array.array("i", [0])
-                fcntl.ioctl(fd, termios.FIONREAD, count)
-                left = count[0]
-                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
-                    left -= len(data)
-                    capture.feed(data)
-
-    def finish(self) -> None:
-        """Take the last output and end both streams."""
-        self.drain()
-        for capture in self.captures.values():
-            capture.finish()
-
-
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output.
 
@@ -140,7 +92,13 @@ class Cell(WatchLoop):
         super().__init__(LimitWatch(jail, live.memory, limits.cpu_seconds, events.on_usage, limits.gpu_memory_mb))
         self.live, self.request, self.events, self.stop = live, request, events, stop
         self.grace_s, self._node = grace_s, node
-        self.streams = CellStreams(jail.stdout_fd, jail.stderr_fd, limits.output_bytes, events.on_output)
+        #: What the cell prints, by the pipes of the session, which outlive it.
+        self.captures: dict[int, Capture] = {}
+        on_output, on_input = events.on_output, events.on_input
+        for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
+            emit = None if on_output is None else _guarded(partial(on_output, name))
+            self.captures[fd] = Capture(limits.output_bytes, emit)
+        self.stdout, self.stderr = self.captures.values()
         self.displays = Displays(_guarded(events.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
@@ -150,9 +108,9 @@ class Cell(WatchLoop):
         self._closed_at: float | None = None
         self._signalled = False
         self._again_at: float | None = None
-        self._prompt: InputPrompt | None = None
-        #: The number by which the worker knows the open prompt.
-        self._question = 0
+        self._prompts: InputPrompts | None = None
+        if on_input is not None:
+            self._prompts = InputPrompts(self.selector, on_input, self._drain, self._ask_to_stop, ListenerFailed)
         self._deadline = 0.0
         self._writes = False
         #: Whether the worker had no main thread at the last tick.
@@ -164,8 +122,8 @@ class Cell(WatchLoop):
             return self._watch()
         finally:
             self.selector.close()
-            if self._prompt is not None:
-                self._prompt.close()
+            if self._prompts is not None:
+                self._prompts.close()
 
     def _watch(self) -> CellEnd:
         meter = self.live.jail.meter
@@ -182,7 +140,12 @@ class Cell(WatchLoop):
             if calls is not None:
                 calls.begin(self.events.loop)
             self.limits.begin()
-            self._register()
+            for fd in self.captures:
+                self.when_readable(fd, self._read_output)
+            self.when_readable(self.live.gate, self._read_gate)
+            self.when_readable(self.live.channel, self._talk_to_worker)
+            self.when_readable(self.live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
+            self.when_readable(self.stop, self._stopped)
             self._send()
             while self.ending is None:
                 try:
@@ -236,23 +199,25 @@ class Cell(WatchLoop):
     def settle(self) -> None:
         """Take the last output out of the session's pipes; the first listener that failed is remembered."""
         try:
-            self.streams.finish()
+            self._drain()
+            for capture in self.captures.values():
+                capture.finish()
         except ListenerFailed as error:
             self.failure = self.failure or error
 
-    def _register(self) -> None:
-        live = self.live
-        for fd in self.streams.captures:
-            self.when_readable(fd, self._read_output)
-        self.when_readable(live.gate, self._read_gate)
-        self.when_readable(live.channel, self._talk_to_worker)
-        self.when_readable(live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
-        self.when_readable(self.stop, self._stopped)
+    def _drain(self) -> None:
+        """Take what is in the pipes now, and no more: others may go on writing."""
+        for fd, capture in self.captures.items():
+            with contextlib.suppress(OSError):
+                count = array.array("i", [0])
+                fcntl.ioctl(fd, termios.FIONREAD, count)
+                left = count[0]
+                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+                    left -= len(data)
+                    capture.feed(data)
 
     def _send(self) -> None:
         live = self.live
-        for frame in live.background.take_strays():
-            self.displays.show(frame)
         live.cell_id += 1
         message: Run = {"op": "run", "id": live.cell_id, "code": str(self.request.code)}
         if self.request.number is not None:
@@ -293,19 +258,26 @@ class Cell(WatchLoop):
         if self._interrupt_at is not None:
             yield Alarm(self._interrupt_at + self.grace_s, lambda: self.end(Ending.INTERRUPT))
         if self._again_at is not None:
+            # The first interrupt may have been lost (``CheckpointGate.interrupt``).
             yield Alarm(self._again_at, self._interrupt_again)
-        if self._prompt is None:
-            yield Alarm(self._deadline + self.live.pause.seconds(), lambda: self.end(Ending.TIMEOUT))
+        yield Alarm(self._time_is_up_at(), lambda: self.end(Ending.TIMEOUT))
+
+    def _time_is_up_at(self) -> float:
+        asked_s = 0.0 if self._prompts is None else math.inf if self._prompts.open else self._prompts.asked_s
+        return self._deadline + self.live.pause.seconds() + asked_s
 
     def _is_over(self) -> bool:
-        return self._prompt is None and time.monotonic() >= self._deadline + self.live.pause.seconds()
+        return time.monotonic() >= self._time_is_up_at()
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")
 
     def _read_output(self, fd: int) -> None:
-        if not self.streams.read(fd):
-            self.selector.unregister(fd)
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(fd, CHUNK)
+            self.captures[fd].feed(data)
+            if not data:
+                self.selector.unregister(fd)
 
     def _read_gate(self, fd: int) -> None:
         self.live.gate.read()
@@ -338,7 +310,6 @@ class Cell(WatchLoop):
             self.live.gate.interrupt()
 
     def _interrupt_again(self) -> None:
-        """Interrupt the cell a second time: the first interrupt may have been lost (``CheckpointGate.interrupt``)."""
         self._again_at = None
         self.live.gate.interrupt(again=True)
 
@@ -353,19 +324,20 @@ class Cell(WatchLoop):
     def _take(self, message: FromWorker) -> None:
         match message:
             case LateText(id=found) if found == self.live.cell_id:
-                self.streams.drain()
-                self.streams.add(message.name, message.text)
+                self._drain()
+                capture = self.stdout if message.name == "stdout" else self.stderr
+                capture.feed(message.text.encode("utf-8", "replace"))
             case LateText():
                 self.live.background.take(message)
             case DisplayShown(id=found) if found != self.live.cell_id and self.live.background.knows(found):
                 self.live.background.take(message)
                 self._seen(message.question)
             case DisplayShown():
-                self.streams.drain()
+                self._drain()
                 self.displays.show(message)
                 self._seen(message.question)
             case OutputCleared():
-                self.streams.drain()
+                self._drain()
                 self.displays.clear(message)
                 self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
@@ -373,7 +345,6 @@ class Cell(WatchLoop):
                 if self._interrupt_at is not None:
                     self._ask_to_stop()
             case Question(id=found) if found == self.live.cell_id:
-                self.streams.drain()
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
@@ -387,27 +358,13 @@ class Cell(WatchLoop):
             self.live.channel.put({"op": "seen", "question": question})
 
     def _ask(self, question: Question) -> None:
-        on_input = self.events.on_input
-        if on_input is None or self._interrupt_at is not None:
-            # After an interrupt a debugger asks again, while the first question is still open on the page.
-            self.live.channel.put({"op": "input", "question": question.question, "value": None})
-            return
-        if self._prompt is not None:
-            raise SessionError("the worker asked for input twice at once")
-        self._prompt, self._question = InputPrompt(question.prompt, question.password, on_input), question.question
-        self.when_readable(self._prompt, self._answered)
+        def answer(text: str | None) -> None:
+            self.live.channel.put({"op": "input", "question": question.question, "value": text})
 
-    def _answered(self, fd: int) -> None:
-        asking, self._prompt = self._prompt, None
-        assert asking is not None
-        self.selector.unregister(asking)
-        asking.close()
-        # The user's time is not the cell's.
-        self._deadline += time.monotonic() - asking.began
-        if isinstance(asking.failure, KeyboardInterrupt):
-            # No answer: the interrupt is what the question is to meet.
-            self._ask_to_stop()
-            return
-        if asking.failure is not None and not isinstance(asking.failure, EOFError):
-            raise ListenerFailed(asking.failure)
-        self.live.channel.put({"op": "input", "question": self._question, "value": asking.text})
+        if self._prompts is None or self._interrupt_at is not None:
+            # After an interrupt a debugger asks again, while the first question is still open on the page.
+            answer(None)
+        elif self._prompts.open is not None:
+            raise SessionError("the worker asked for input twice at once")
+        else:
+            self._prompts.ask(question.prompt, answer, password=question.password)

@@ -87,7 +87,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One frozen copy of a session's worker, made at ``time`` (seconds since the epoch)."""
+    """One frozen copy of a session's worker; ``time`` is when its cell ended, in seconds since the epoch."""
 
     #: How many cells are in this state; 0 is the state before the first cell.
     cell: int

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.session.cell.request import CellRequest
-from sandbox_kernel.session.tree.node import Changes, Checkpoint, Node
-from sandbox_kernel.session.tree.variables import Maker, Seen, changes, find_maker
+from sandbox_kernel.session.tree.node import Changes, Node
+from sandbox_kernel.session.tree.variables import Seen, changes
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
@@ -45,7 +45,8 @@ class StateRecord:
     ended_well: bool = True
     time: float = field(default_factory=time.time)
     name: str = ""
-    checkpoint: Checkpoint | None = None
+    #: The pid inside the jail of its checkpoint; 0 when it does not live.
+    pid: int = 0
     #: Whether its checkpoint ended without our order.
     killed: bool = False
     last: int | None = None
@@ -114,7 +115,7 @@ class StateTree:
         """Remove the oldest node that does not live, has no name and is not the beginning; False without one."""
         kept = set(self._near())
         for record in self.records.values():
-            if record.checkpoint is None and not record.name and record.id not in kept and record.parent is not None:
+            if not record.pid and not record.name and record.id not in kept and record.parent is not None:
                 parent = self.records[record.parent]
                 parent.children = [child for child in parent.children if child != record.id] + record.children
                 parent.last = record.last if parent.last == record.id else parent.last
@@ -159,20 +160,18 @@ class StateTree:
         """Yield the present node and those that ``undo`` can go back to."""
         return itertools.islice(self._upwards(self.present), self.keep + 1)
 
-    def nearest(self) -> Checkpoint | None:
-        """Return the checkpoint that a rollback goes back to: of the present node or its nearest living ancestor."""
-        found = (self.records[node].checkpoint for node in self._upwards(self.present))
-        return next((checkpoint for checkpoint in found if checkpoint is not None), None)
+    def nearest(self) -> StateRecord | None:
+        """Return the state that a rollback goes back to: the present one or its nearest living ancestor."""
+        return next((self.records[node] for node in self._upwards(self.present) if self.records[node].pid), None)
 
-    def reachable(self) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints that ``undo`` can go back to, nearest first."""
-        found = (self.records[node].checkpoint for node in itertools.islice(self._near(), 1, None))
-        return tuple(checkpoint for checkpoint in found if checkpoint is not None)
+    def reachable(self) -> list[StateRecord]:
+        """Return the living states that ``undo`` can go back to, nearest first."""
+        return [self.records[node] for node in itertools.islice(self._near(), 1, None) if self.records[node].pid]
 
     def back(self, steps: int) -> int:
         """Return the node ``steps`` cells back. Raises ``SessionError``, which lists the possible steps."""
         line = self.line()
-        far = [self.here.depth - item.cell for item in self.reachable()]
+        far = [self.here.depth - record.depth for record in self.reachable()]
         if steps in far:
             return line[steps]
         if steps < len(line) and self.records[line[steps]].killed:
@@ -204,7 +203,7 @@ class StateTree:
         """
         again: list[int] = []
         for at in self._upwards(node):
-            if self.records[at].checkpoint is not None:
+            if self.records[at].pid:
                 return again[::-1]
             again.append(at)
         raise SessionError(
@@ -246,7 +245,6 @@ class StateTree:
 
     def node(self, record: StateRecord, memory: Mapping[int, int]) -> Node:
         """Return one node as a value. ``memory`` is what each process holds alone, by its pid inside."""
-        held = record.checkpoint
         return Node(
             id=record.id,
             parent=record.parent,
@@ -255,29 +253,27 @@ class StateTree:
             code=record.code,
             time=record.time,
             changed=record.changes,
-            memory_bytes=memory.get(held.pid) if held is not None else None,
-            alive=held is not None,
+            memory_bytes=memory.get(record.pid) if record.pid else None,
+            alive=bool(record.pid),
             present=record.id == self.present,
             lacks=record.lacks,
         )
 
     # Living nodes.
 
-    def living(self) -> tuple[Checkpoint, ...]:
-        """Return every checkpoint that lives, oldest node first."""
-        held = (self.records[node].checkpoint for node in sorted(self._living))
-        return tuple(checkpoint for checkpoint in held if checkpoint is not None)
+    def living(self) -> list[StateRecord]:
+        """Return every state that lives, oldest node first."""
+        return [self.records[node] for node in sorted(self._living)]
 
     @property
     def living_count(self) -> int:
         """How many checkpoints live."""
         return len(self._living)
 
-    def hold(self, checkpoint: Checkpoint) -> None:
-        """Note the checkpoint of its node."""
-        record = self.records[checkpoint.node]
-        record.checkpoint, record.killed = checkpoint, False
-        self._living.add(record.id)
+    def hold(self, node: int, pid: int) -> None:
+        """Note the checkpoint of a node."""
+        self.records[node].pid, self.records[node].killed = pid, False
+        self._living.add(node)
 
     @property
     def surplus(self) -> int:
@@ -295,12 +291,8 @@ class StateTree:
         """Give up the least worthy checkpoint and return its node; None when nothing may go.
 
         Named states and the tips of branches stay longest, then those near the present one. Of the rest, the states are
-        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first.
-
-        Args:
-            for_memory: memory is short. Then states that ``undo`` can reach may go as well, and at last all.
-            among: the nodes that may go; None means all. The present one never goes.
-
+        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first. Only
+        ``for_memory`` may those go that ``undo`` can reach, and at last all but the present one.
         """
         near = set(self._near())
         others = sorted(node for node in self._living - {self.present} if among is None or node in among)
@@ -335,7 +327,7 @@ class StateTree:
 
     def remove(self, nodes: Collection[int]) -> tuple[int, ...]:
         """Note that the checkpoints of these nodes ended without our order. Returns the nodes that had one."""
-        gone = tuple(node for node in nodes if node in self.records and self.records[node].checkpoint is not None)
+        gone = tuple(node for node in nodes if node in self._living)
         for node in gone:
             self._release(node)
             self.records[node].killed = True
@@ -347,7 +339,7 @@ class StateTree:
         self.go_to(0)
 
     def _release(self, node: int) -> None:
-        self.records[node].checkpoint = None
+        self.records[node].pid = 0
         self._living.discard(node)
 
     # Variables.
@@ -388,7 +380,7 @@ class StateTree:
 
     def unseen(self) -> list[int]:
         """Return the living nodes whose variables were not looked at, oldest first."""
-        return [item.node for item in self.living() if not self.records[item.node].looked]
+        return [record.id for record in self.living() if not record.looked]
 
     def variables(self, node: int) -> dict[str, Seen] | None:
         """Return what the variables of a node are; None when they are not known. The beginning has none."""
@@ -397,10 +389,6 @@ class StateTree:
     def variables_at(self, node: int) -> dict[str, Seen]:
         """Return what the variables of a node are, or of its nearest ancestor whose variables are known."""
         return next((self._variables[at] for at in self._upwards(node) if at in self._variables), {})
-
-    def maker_of(self, variable: str) -> Maker | None:
-        """Return the cell on the present line that makes a variable again; None if it may make another value."""
-        return find_maker([self.records[node] for node in self._upwards(self.present)], self.variables_at, variable)
 
 
 def check_name(name: object) -> str:

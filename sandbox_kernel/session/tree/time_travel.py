@@ -22,6 +22,8 @@ from sandbox_kernel.session.tree.node import Checkpoint, Node, StateDiff
 from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.tree.variables import can_run_again, compare
 from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.worker.messages import clean_text
+from sandbox_kernel.workspace.changes import FileDiff
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -70,8 +72,10 @@ class TimeTravel:
         with self._travel() as (worker, _):
             tree = worker.tree
             before, after = tree.find(a), tree.find(b) if b is not None else tree.present
-            variables = tree.variables(before), tree.variables(after)
-            return compare((before, after), variables, *worker.compare_files(before, after))
+            found, problem = worker.copies.compare(before, after)
+            # Their texts are the session's own.
+            files = tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found)
+            return compare((before, after), (tree.variables(before), tree.variables(after)), files, problem)
 
     def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.
@@ -176,7 +180,10 @@ class TimeTravel:
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
             held = private_bytes(worker.jail.init_pid)
-            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
+            return tuple(
+                Checkpoint(node=each.id, cell=each.depth, pid=each.pid, time=each.time, memory_bytes=held.get(each.pid))
+                for each in worker.tree.reachable()
+            )
 
 
 def _check_steps(what: str, n: int) -> None:
@@ -232,7 +239,7 @@ def _try_out(
         raise InvalidRequest(f"explore takes a list of 1 to {MAX_CANDIDATES} cells, got {codes!r:.80}")
     cells = [supervisor.spec.request(code, timeout) for code in codes]
     base = worker.tree.present
-    if worker.tree.records[base].checkpoint is None:
+    if not worker.tree.records[base].pid:
         raise SessionError(
             f"explore needs a copy of the present state to come back to, and there is none: {worker.unfrozen}"
         )
@@ -268,7 +275,7 @@ def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: 
     """
     tree = worker.tree
     asked = f"checkout of {tree.records[node]}"
-    if node == tree.present and tree.records[node].checkpoint is None:
+    if node == tree.present and not tree.records[node].pid:
         raise SessionError(f"{asked}: the session is there already, and no copy of that state is held")
     again = tree.replayed(node)
     if not again:

@@ -58,7 +58,7 @@ def compare(
     if first is None or second is None:
         missing = " and ".join(str(node) for node, seen in zip(nodes, variables, strict=True) if seen is None)
         unknown.append(f"variables: those of node {missing} were not looked at")
-        return StateDiff(before=nodes[0], after=nodes[1], files=files, unknown=tuple(unknown))
+        first, second = {}, {}
     found = changes(first, second)
     if found.unknown:
         unknown.append(f"variables: {found.unknown}")

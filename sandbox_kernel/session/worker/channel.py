@@ -7,6 +7,7 @@ Programs of the user may have inherited the worker's end. The kernel names the w
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -18,14 +19,11 @@ from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import (
     MAX_FRAME,
-    DisplayShown,
     FromWorker,
-    LateText,
     ToWorker,
-    encode,
     parse,
 )
-from sandbox_kernel.util.wire import BadMessage, Frames
+from sandbox_kernel.util.wire import BadMessage, Frames, frame
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
@@ -98,7 +96,7 @@ class WorkerChannel:
         """
         if len(self._waiting) >= MAX_WAITING:
             raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
-        data = memoryview(encode(message))
+        data = memoryview(frame(json.dumps(message, ensure_ascii=False).encode()))
         if descriptor is not None:
             self.write_some()
             try:
@@ -132,30 +130,24 @@ class WorkerChannel:
     def read(self) -> list[FromWorker]:
         """Return the messages that have come from the worker.
 
-        Raises ``SessionError`` on a malformed message, and ``OSError`` when the host cannot find out which process
-        wrote the data: discarding it could make the caller wait for a message that never comes.
+        Raises ``SessionError`` on a malformed message, now and whenever it is called again, and ``OSError`` when the
+        host cannot find out which process wrote the data: discarding it could make the caller wait for a message that
+        never comes.
         """
-        if self._problem is not None:
-            raise self._problem
-        kept, self._kept = self._kept, []
-        return [*kept, *self._read_new()]
+        if self._problem is None:
+            kept, self._kept = self._kept, []
+            try:
+                return [*kept, *self._read_new()]
+            except SessionError as error:
+                self._problem = error
+        raise self._problem
 
     def put_back(self, messages: list[FromWorker]) -> None:
-        """Keep messages that came together with an awaited one, for the next ``read``."""
+        """Keep messages for the next ``read``: they came with an awaited one, or between cells."""
         self._kept = [*messages, *self._kept]
-
-    def hear(self) -> list[LateText | DisplayShown]:
-        """Return the output that has come between cells; other messages, and a malformed one, are kept for ``read``."""
-        try:
-            found = self._read_new()
-        except SessionError as error:
-            self._problem = error
-            return []
-        self._kept += [message for message in found if not isinstance(message, LateText | DisplayShown)]
         if len(self._kept) > MAX_WAITING:
             self._problem = SessionError(f"the worker sent more than {MAX_WAITING} messages between cells")
             self._kept = []
-        return [message for message in found if isinstance(message, LateText | DisplayShown)]
 
     def _read_new(self) -> list[FromWorker]:
         try:

@@ -11,7 +11,6 @@ Such a process is one of the checkpoints that the session may have anyway, and c
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import fcntl
@@ -23,6 +22,7 @@ import threading
 import time
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.gate_messages import receive_with_files
 from sandbox_kernel.jail.streams import readable
 
 #: struct seccomp_notif: id, pid, flags, then struct seccomp_data; struct seccomp_notif_resp: id, value, error, flags.
@@ -41,15 +41,11 @@ def receive_authorizer(channel: socket.socket, patience_s: float) -> ForkAuthori
     """
     if not readable(channel.fileno(), patience_s):
         raise SessionError(f"the worker did not start within {patience_s:g} s")
-    room = socket.CMSG_SPACE(struct.calcsize("i")) + socket.CMSG_SPACE(struct.calcsize("3i"))
     try:
-        _, extra, _, _ = channel.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+        # With room for the credentials that come first (``SO_PASSCRED``).
+        _, found = receive_with_files(channel, 1, 16)
     except OSError as error:
         raise SessionError(f"the worker could not be heard: {error.strerror}") from None
-    found = array.array("i")
-    for level, kind, content in extra:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(content[: len(content) - len(content) % found.itemsize])
     if len(found) == 1 and os.readlink(f"/proc/self/fd/{found[0]}") == _KIND:
         return ForkAuthorizer(found[0])
     for fd in found:
@@ -73,7 +69,7 @@ class ForkAuthorizer:
             self._may.add(pid)
 
     def withdraw(self, pid: int) -> None:
-        """Take back the right of a process to fork once, if it was not used."""
+        """Take back that right, if it was not used."""
         with self._lock:
             self._may.discard(pid)
 

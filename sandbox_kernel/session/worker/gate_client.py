@@ -1,8 +1,7 @@
 """The host's side of a session's gate: sends orders, reads answers and reports.
 
 The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. Unasked it sends
-``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). It shares the jail with hostile code, so its
-messages are checked (``jail/gate_messages.py``). A checkpoint is named by its cell.
+``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). A checkpoint is named by its cell.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class GateClient:
 
         With ``again``, to the worker alone, and only if it has done nothing since the first one.
         """
-        self._order({"op": "interrupt", "again": again}, owed=True)
+        self.order("interrupt", owed=True, again=again)
 
     def settle(self) -> None:
         """Wait for all outstanding answers, so that a late interrupt or list of processes meets no later cell."""
@@ -136,60 +135,44 @@ class GateClient:
         The gate reports the checkpoint as ``lost`` if that process cannot be it.
         """
         now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
-        self._order({"op": "hold", "cell": cell, "pid": pid, "before": now})
-
-    def lives(self, cell: int) -> bool:
-        """Whether the checkpoint of a cell is alive."""
-        self.settle()
-        self._order({"op": "lives", "cell": cell})
-        return _said(self._await("lives")).ok
-
-    def snapshot(self, cell: int) -> None:
-        """Order a list of the processes that there are, and return at once; call ``settle`` before the next cell."""
-        self._order({"op": "snapshot", "cell": cell}, owed=True)
-
-    def look(self, cells: list[int]) -> None:
-        """Order these checkpoints to look at their variables, each in a fork; the worker reports what they find."""
-        self._order({"op": "look", "cells": cells})
+        self.order("hold", cell=cell, pid=pid, before=now)
 
     def drop(self, cells: list[int], *, wait: bool = False) -> None:
         """Order the gate to end the checkpoints of these cells; with ``wait``, return when their memory is free."""
         if cells:
-            self._order({"op": "drop", "cells": cells, "wait": wait})
+            self.order("drop", cells=cells, wait=wait)
             if wait:
                 self._await("drop")
 
     def promote(self, cell: int, keep: list[int], *, strict: bool, patient: bool) -> bool:
-        """Order that the checkpoint of a cell becomes the worker, which ``wake`` wakes; False when it was gone.
+        """Order that the checkpoint of a cell becomes the worker, which the order ``wake`` wakes; False when gone.
 
         The gate ends all checkpoints but those of the cells in ``keep``; with ``strict``, also the processes that
         earlier cells left running. With ``patient`` it waits until the memory of what is ended is free.
         """
         self.settle()
-        self._order({"op": "promote", "cell": cell, "keep": keep, "strict": strict, "patient": patient})
+        self.order("promote", cell=cell, keep=keep, strict=strict, patient=patient)
         answer = _said(self._await("promote"))
         if answer.ok:
             self.worker, self.gone = answer.pid, None
         return answer.ok
 
-    def wake(self) -> None:
-        """Order the gate to wake the checkpoint that was promoted."""
-        self._order({"op": "wake"})
+    def order(self, op: str, *, owed: bool = False, **fields: object) -> None:
+        """Send an order that has no method of its own, and return at once; ``settle`` waits for one that is ``owed``.
 
-    def kill_worker(self) -> None:
-        """Kill the worker at once; the promotion ends the processes that it started."""
-        self._order({"op": "kill"}, owed=True)
-
-    def _order(self, order: Mapping[str, object], *, owed: bool = False) -> None:
+        ``snapshot`` lists the processes that there are with a cell, ``look`` makes checkpoints look at their variables,
+        each in a fork, ``wake`` wakes the promoted checkpoint, ``kill`` kills the worker, ``ping`` is only answered:
+        what the gate has to report comes before that.
+        """
         control = self.jail.control
         try:
             control.settimeout(PATIENCE_S)
-            control.sendall(frame({**order, "blobs": []}))
+            control.sendall(frame({"op": op, **fields, "blobs": []}))
             control.setblocking(False)
         except OSError:
             raise GateLost from None
         if owed:
-            self._owed.append(str(order["op"]))
+            self._owed.append(op)
 
     def _await(self, op: str) -> dict[str, object]:
         deadline = time.monotonic() + PATIENCE_S

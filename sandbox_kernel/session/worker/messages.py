@@ -22,7 +22,7 @@ from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
-from sandbox_kernel.util.wire import BadMessage, TooManyParts, frame, parse_json
+from sandbox_kernel.util.wire import BadMessage, TooManyParts, parse_json
 
 #: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20
@@ -90,27 +90,15 @@ class Ask(TypedDict):
     pos: int
 
 
-class InputAnswer(TypedDict):
-    """Host to worker: what the user typed; None when there is no user to ask."""
+class Answered(TypedDict):
+    """Host to worker: what the user typed, None without a user; or a display was read, in order with the output."""
 
-    op: Literal["input"]
+    op: Literal["input", "seen"]
     question: int
-    value: str | None
+    value: NotRequired[str | None]
 
 
-class MessageRead(TypedDict):
-    """Host to worker: the display has been read, in order with the printed output."""
-
-    op: Literal["seen"]
-    question: int
-
-
-ToWorker = Run | Freeze | Ask | InputAnswer | MessageRead
-
-
-def encode(message: ToWorker) -> bytes:
-    """Return a message as a frame for the worker."""
-    return frame(json.dumps(message, ensure_ascii=False).encode())
+ToWorker = Run | Freeze | Ask | Answered
 
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -126,7 +114,6 @@ class _FromWorker(msgspec.Struct, frozen=True, tag_field="op"):
 class Ready(_FromWorker, frozen=True, tag="ready"):
     """The worker is ready for its first cell. ``names`` counts the user's variables."""
 
-    pid: _Count
     names: _Count
 
 
@@ -183,9 +170,8 @@ class CellDone(_FromWorker, frozen=True, tag="done"):
     """The cell has ended by itself.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
-    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
-    variables that are there. ``tried``: host names that the cell looked up in vain, with an unusual port; a hint,
-    because a program may send what it likes.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``tried``: host names that
+    the cell looked up in vain, with an unusual port; a hint, because a program may send what it likes.
     """
 
     id: _Count
@@ -196,7 +182,6 @@ class CellDone(_FromWorker, frozen=True, tag="done"):
     unsaved: bool = False
     accelerator: bool = False
     tried: Annotated[tuple[Any, ...], Meta(max_length=MAX_LINES)] = ()
-    on_card: tuple[Any, ...] = ()
     reply: dict[str, Any] = {}
 
     @property
@@ -276,7 +261,6 @@ def parse(raw: bytes) -> FromWorker:
             return msgspec.structs.replace(
                 found,
                 tried=host_names(found.tried),
-                on_card=tuple(name for name in found.on_card[:MOST_SEEN] if _is_name(name)),
                 reply=found.reply if len(raw) <= MAX_REPLY else {},
             )
         case Looked():

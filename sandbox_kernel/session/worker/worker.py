@@ -2,9 +2,7 @@
 
 The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it.
 ``keep_state`` copies the work folder. ``prepare`` waits for both before the next cell. When a cell has to be ended,
-``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started, the host restores the
-work folder, and the gate wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
-``JailedWorker`` (``WorkerSupervisor`` ensures that).
+``end_worker`` kills the worker and ``recover`` rolls back (``guest/session`` says how). One thread at a time uses it.
 """
 
 from __future__ import annotations
@@ -29,8 +27,7 @@ from sandbox_kernel.model import Note, notes
 from sandbox_kernel.session.cell.displays import BackgroundOutput
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
-from sandbox_kernel.session.tree.node import Checkpoint
-from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.tree.state_tree import StateRecord, StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.fork_authorization import ForkAuthorizer, receive_authorizer
 from sandbox_kernel.session.worker.gate_client import GateClient
@@ -48,10 +45,8 @@ from sandbox_kernel.session.worker.messages import (
     Ready,
     Restored,
     What,
-    clean_text,
 )
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -146,9 +141,8 @@ class JailedWorker:
         self._lost: tuple[int, ...] = ()
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
-        #: Whether the worker has a context on a GPU, and names of variables there.
+        #: Whether the worker has a context on a GPU.
         self.on_gpu = False
-        self.on_card: tuple[str, ...] = ()
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if checkpoints else "checkpoints are switched off"
         self.copies = FolderCopies(Rooted(jail.box_fd))
@@ -173,7 +167,8 @@ class JailedWorker:
         self._starting = True
         if waits:
             self._finish_start()
-        self._keep_present()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _finish_start(self) -> None:
         self._starting = False
@@ -187,16 +182,11 @@ class JailedWorker:
     def take_history(self, past: StateTree) -> None:
         """Go on with the history of a worker that was lost: none of its states lives, and this is its beginning."""
         self.prepare()
-        beginning = self.tree.here.checkpoint
+        beginning = self.tree.here.pid
         past.all_ended()
-        if beginning is not None:
-            past.hold(beginning)
+        if beginning:
+            past.hold(0, beginning)
         self.tree = past
-
-    @property
-    def cell(self) -> int:
-        """How many cells are in the present state."""
-        return self.tree.here.depth
 
     # Keeping states.
 
@@ -230,19 +220,14 @@ class JailedWorker:
             self._uncopied = False
             if not self._freezing:
                 self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
+            self.gate.order("snapshot", owed=True, cell=self.tree.present)
             self.keep_files()
 
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
         self.tree.here.looked = False
-        self._keep_present()
-
-    def _keep_present(self) -> None:
-        if self.tree.keep > 0:
-            self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
-            self.keep_files()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
@@ -261,7 +246,7 @@ class JailedWorker:
     def keep_files(self) -> None:
         """Copy the work folder, also again after the host has changed files in it between cells."""
         if self.tree.keep > 0:
-            self.copies.take(self.tree.present, [item.node for item in self.tree.living()])
+            self.copies.take(self.tree.present, [each.id for each in self.tree.living()])
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy of the present state; called before the worker gets a new message."""
@@ -305,7 +290,7 @@ class JailedWorker:
             self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
         self.gate.hold(node, frozen.pid)
-        self.tree.hold(Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time()))
+        self.tree.hold(node, frozen.pid)
         told, outside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.outside
         self.tree.here.lacks = (*told, *notes.shared_by_states(outside.sockets, outside.databases, outside.children))
 
@@ -326,7 +311,7 @@ class JailedWorker:
             # Files of a layer are on a file system of their own.
             device = os.fstat(self.jail.box_fd).st_dev if self.layer is None else None
             keepers = holders_of_removed_files(self.jail.init_pid, device)
-            self._evict_while(is_full, {item.node for item in self.tree.living() if item.pid in keepers})
+            self._evict_while(is_full, {each.id for each in self.tree.living() if each.pid in keepers})
         self._evict_while(self.memory.is_crowded)
         self.memory.relimit(self.tree.living_count)
 
@@ -365,7 +350,8 @@ class JailedWorker:
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
-        self.gate.lives(self.tree.present)
+        self.gate.order("ping", owed=True)
+        self.gate.settle()
         self._note_lost()
 
     def take_losses(self) -> list[Note]:
@@ -389,19 +375,13 @@ class JailedWorker:
         while self._looks and (nodes := self.tree.unseen()[:LOOKS_AT_ONCE]):
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
-            self.allow_fork(*(item.pid for node in nodes if (item := self.tree.records[node].checkpoint) is not None))
-            self.gate.look(nodes)
+            self.allow_fork(*(self.tree.records[node].pid for node in nodes))
+            self.gate.order("look", cells=nodes)
             # A worker that does not tell is noticed by the next cell.
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
             self.tree.not_seen(nodes)
         self.gate.drop(self.tree.evict_surplus())
-
-    def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
-        """Return how the folder differs between two states, and what of that could not be found out."""
-        found, problem = self.copies.compare(before, after)
-        # Their texts are the session's own.
-        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     # Going back.
 
@@ -419,38 +399,38 @@ class JailedWorker:
                 return back
         return None
 
-    def go_back(self, target: Checkpoint, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
+    def go_back(self, target: StateRecord, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """End the worker and make a checkpoint the worker; returns None when that checkpoint is gone.
 
         All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
         processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self.end_debugger()
-        self.tree.release([target.node], present=True)
-        keep = [item.node for item in self.tree.living()]
-        promoted = self.gate.promote(target.node, keep, strict=strict, patient=patient)
+        self.tree.release([target.id], present=True)
+        keep = [each.id for each in self.tree.living()]
+        promoted = self.gate.promote(target.id, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
         if not promoted:
             return None
         self.channel.listen_to(self.gate.worker)
         # Before it wakes, in a folder that the cell may have removed; no code of the user runs before the next cell.
-        files = self.copies.restore(target.node)
-        self.gate.wake()
+        files = self.copies.restore(target.id)
+        self.gate.order("wake")
         try:
             restored = self._await(Restored)
         except SessionError:
             # The checkpoint ended while it was woken, or does not behave as one.
             return None
-        if restored.cell != target.node:
+        if restored.cell != target.id:
             return None
-        self.tree.go_to(target.node)
+        self.tree.go_to(target.id)
         # A process with a context on a GPU makes no checkpoint.
-        self.on_gpu, self.on_card = False, ()
+        self.on_gpu = False
         self.names = restored.names
         self._uncopied = False
         self._order_checkpoint()
-        return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
+        return RolledBack(cell=target.depth, names=restored.names, threads=restored.threads, files=files)
 
     # The process: questions to it, its debugger, its output, its end.
 
@@ -508,7 +488,7 @@ class JailedWorker:
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
         if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
-            self.gate.kill_worker()
+            self.gate.order("kill", owed=True)
         self.jail.meter.release()
 
     def drop_output(self) -> None:

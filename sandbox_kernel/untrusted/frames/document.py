@@ -27,8 +27,6 @@ _DENIED = (
     "private-state-token-issuance",
     "private-state-token-redemption",
 )
-#: Sent with the outer document where a server of ours serves it; closes what a policy cannot (WebRTC, hints).
-CONNECTION_ALLOWLIST = "()"
 #: The height of a frame where no extension of ours adapts it, in pixels.
 USUAL_HEIGHT = 450
 
@@ -51,7 +49,8 @@ def _inner_style() -> str:
 @cache
 def policy() -> str:
     """Return the Content-Security-Policy of both documents; the inner one inherits it."""
-    started = " ".join(_hash(script(name)) for name in ("relay", "loader"))
+    digests = [hashlib.sha256(script(name).encode()).digest() for name in ("relay", "loader")]
+    started = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {started} 'unsafe-eval' blob:; worker-src 'none'; "
         "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:; form-action 'none'; "
@@ -70,11 +69,12 @@ def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
         f"<style>{_inner_style()}</style><body><script>{script('loader')}</script>"
     )
     denied = "; ".join(f"{feature} 'none'" for feature in _DENIED)
+    shown = json.dumps(payload, ensure_ascii=True).replace("<", "\\u003c")
     return (
         "<!doctype html><meta charset=utf-8>"
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy())}"><style>{_STYLE}</style>'
         f'<iframe sandbox="{SANDBOX}" allow="{denied}" srcdoc="{html.escape(inner)}"></iframe>'
-        f'<script type="application/json" id="payload">{_json(payload)}</script><script>{script("relay")}</script>'
+        f'<script type="application/json" id="payload">{shown}</script><script>{script("relay")}</script>'
     )
 
 
@@ -83,11 +83,3 @@ def frame(payload: Sequence[Mapping[str, object]], height: int = USUAL_HEIGHT) -
     size = f"width:100%;height:{height}px" if height else "position:absolute;width:0;height:0"
     document = html.escape(outer_document(payload))
     return f'<iframe sandbox="{SANDBOX}" style="{size};border:0" srcdoc="{document}"></iframe>'
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")

@@ -173,15 +173,21 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
     """Clean one display. Never raises, whatever the input is. ``gate`` is the name of the gate for widgets."""
     if not isinstance(data, Mapping):
         return sanitize_bundle(data, metadata)
+    frame, markup = None, data.get("text/html")
     try:
         if LIBRARY in data:
             return SanitizedBundle(library_bundle(data[LIBRARY]), {})
-        frame = _frame_of(data, gate)
+        if FRAME in data:
+            frame = check_frame(data[FRAME], gate)
     except ContentRefused as reason:
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
         clean = sanitize_bundle(rest or {"text/plain": ""}, metadata)
         removed = (f"an interactive output was not shown: {reason}", *clean.removed)
         return SanitizedBundle(clean.data, clean.metadata, removed)
+    if isinstance(markup, list) and len(markup) <= 1_000_000 and all(isinstance(line, str) for line in markup):
+        markup = "".join(markup)
+    if frame is None and isinstance(markup, str) and len(markup) <= MAX_MARKUP and needs_frame(markup):
+        frame = FrameOutput(html=encodable(markup))
     if frame is None:
         return sanitize_bundle(data, metadata)
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
@@ -191,17 +197,6 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.
 _BESIDE = frozenset(("text/plain", "image/png", "image/jpeg", "image/svg+xml"))
-
-
-def _frame_of(data: Mapping[object, object], gate: str) -> FrameOutput | None:
-    if FRAME in data:
-        return check_frame(data[FRAME], gate)
-    markup = data.get("text/html")
-    if isinstance(markup, list) and len(markup) <= 1_000_000 and all(isinstance(line, str) for line in markup):
-        markup = "".join(markup)
-    if isinstance(markup, str) and len(markup) <= MAX_MARKUP and needs_frame(markup):
-        return FrameOutput(html=encodable(markup))
-    return None
 
 
 def needs_frame(markup: str) -> bool:

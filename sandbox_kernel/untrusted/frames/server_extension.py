@@ -15,23 +15,10 @@ from typing import Any
 from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.base.handlers import JupyterHandler
 
-from sandbox_kernel.untrusted.frames.document import CONNECTION_ALLOWLIST, SANDBOX, outer_document, policy
+from sandbox_kernel.untrusted.frames.document import SANDBOX, outer_document, policy
 
 #: Below the base address of the server; the labextension asks for the same.
 PLACE = "sandbox-kernel/frame"
-
-
-def headers() -> dict[str, str]:
-    """Return the headers of the outer document."""
-    return {
-        "Content-Security-Policy": f"{policy()}; sandbox {SANDBOX}; frame-ancestors 'self'",
-        "Connection-Allowlist": CONNECTION_ALLOWLIST,
-        "Content-Type": "text/html; charset=utf-8",
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        # The page asks again when the length of its own copy changes, and compares both.
-        "Cache-Control": "private, max-age=86400",
-    }
 
 
 class FrameDocumentHandler(JupyterHandler):
@@ -39,7 +26,17 @@ class FrameDocumentHandler(JupyterHandler):
 
     def set_default_headers(self) -> None:
         """Set our own headers; those of other pages of the server allow more."""
-        for name, value in headers().items():
+        headers = {
+            "Content-Security-Policy": f"{policy()}; sandbox {SANDBOX}; frame-ancestors 'self'",
+            # Closes what a policy cannot: WebRTC, hints.
+            "Connection-Allowlist": "()",
+            "Content-Type": "text/html; charset=utf-8",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            # The page asks again when the length of its own copy changes, and compares both.
+            "Cache-Control": "private, max-age=86400",
+        }
+        for name, value in headers.items():
             self.set_header(name, value)
 
     @allow_unauthenticated
@@ -48,14 +45,10 @@ class FrameDocumentHandler(JupyterHandler):
         self.finish(outer_document())
 
 
-def handlers(base_url: str) -> list[tuple[str, Any]]:
-    """Return the handlers for a server with this base address."""
-    return [(f"{base_url.rstrip('/')}/{PLACE}", FrameDocumentHandler)]
-
-
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
     return [{"module": __name__}]
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
-    server.web_app.add_handlers(".*$", handlers(server.web_app.settings["base_url"]))
+    base = server.web_app.settings["base_url"].rstrip("/")
+    server.web_app.add_handlers(".*$", [(f"{base}/{PLACE}", FrameDocumentHandler)])

@@ -18,7 +18,6 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.kernel_words import remark
 from sandbox_kernel.wrapped.relaying.clean_outputs import Table
-from sandbox_kernel.wrapped.relaying.requests import SentCell
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 # What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.
@@ -184,16 +183,6 @@ class Outside:
         if event[:1] == b"\x01":
             topic = event[1:].decode("utf-8", "replace")
             self.publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
-
-    def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
-        """Show in the notebook why the kernel ended, and finish every cell that it had."""
-        first = cells[0].header if cells else {}
-        if end := self.closing():
-            self.publish("stream", first, {"name": "stderr", "text": end})
-        self.publish("error", first, error)
-        for cell in cells:
-            self.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
-            self.publish("status", cell.header, {"execution_state": "idle"})
 
     def header(self, kind: str) -> Table:
         """Return a new header."""

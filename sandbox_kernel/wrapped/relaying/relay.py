@@ -18,11 +18,10 @@ from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
 from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
-from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
+from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel, Requests, SentCell
 from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
-from sandbox_kernel.wrapped.relaying.requests import Requests, SentCell
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 #: The longest heartbeat, in bytes, with its routing prefix.
@@ -296,4 +295,14 @@ class Relay:
             )
             self.why_ended = words
             self.recorder.record.ended, self.recorder.record.words = name, words
-            self._outside.say_end(kernel_words.error(name, words), self._requests.cells())
+            self._say_end(kernel_words.error(name, words), self._requests.cells())
+
+    def _say_end(self, error: Table, cells: Sequence[SentCell]) -> None:
+        """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        outside, first = self._outside, cells[0].header if cells else {}
+        if end := outside.closing():
+            outside.publish("stream", first, {"name": "stderr", "text": end})
+        outside.publish("error", first, error)
+        for cell in cells:
+            outside.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            outside.publish("status", cell.header, {"execution_state": "idle"})

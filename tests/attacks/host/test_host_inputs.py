@@ -176,7 +176,7 @@ def _valid(data: bytes) -> bool:
 @pytest.mark.slow
 def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(folder: Path) -> None:
     from sandbox_kernel.guest.wasm.plan import CompilePlan
-    from sandbox_kernel.guest.wasm.rewrite import compile_module
+    from sandbox_kernel.guest.wasm.run import make
 
     originals = [module for module in _modules() if b"_start" in module]
 
@@ -184,7 +184,7 @@ def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(fol
     @given(damaged(originals))
     def check(data: bytes) -> None:
         (folder / "module.wasm").write_bytes(data)
-        ending = compile_module(CompilePlan(source=str(folder / "module.wasm"), out=str(folder / "out.cwasm")))
+        ending = make(CompilePlan(source=str(folder / "module.wasm"), out=str(folder / "out.cwasm")))
         assert ending.end in ("compiled", "invalid")
         if ending.end == "compiled":
             assert _valid(data)

@@ -17,9 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_kernel import CallOutcome, FunctionLimits
-from sandbox_kernel.backends.functions import call_connection
-from sandbox_kernel.backends.functions.call_connection import BudgetSpent, CallBudget
-from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, CallServer
+from sandbox_kernel.backends.functions import call_server
+from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, BudgetSpent, CallBudget, CallServer
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.guest.functions.caller import Caller
 from sandbox_kernel.guest.functions.calling import HostError
@@ -234,7 +233,7 @@ def test_closing_ends_every_thread_and_descriptor() -> None:
 
 def test_time_is_that_of_all_calls_together_and_not_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     at = [0.0]
-    monkeypatch.setattr(call_connection, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    monkeypatch.setattr(call_server, "time", SimpleNamespace(monotonic=lambda: at[0]))
     budget = CallBudget(FunctionLimits(seconds=1.0))
     for number in range(1, 5):
         budget.begin(number, Call(name="f", outcome=CallOutcome.REFUSED))
@@ -334,7 +333,7 @@ def test_reading_a_stream_over_another_connection_makes_no_room_for_more() -> No
     with serving(rows=itertools.count) as server:
         one, other = Caller(server.hatch), Caller(server.hatch)
         with pytest.raises(HostError, match="unfinished streams"):
-            for _ in range(call_connection.MAX_STREAMS + 1):
+            for _ in range(call_server.MAX_STREAMS + 1):
                 answer, _ = one.ask({"call": "rows"})
                 other.ask({"next": answer["stream"]})
 

@@ -251,7 +251,8 @@ def test_javascript_gets_names_with_signatures_and_the_shell_command_lines() -> 
         names, lines = box.describe_functions("typescript"), box.describe_functions("command")
     assert names.startswith("declare const host: {\n  /// find(query: str, kind: Literal['a', 'b'] = 'a', ")
     assert "  /// rows(table: str) -> Iterator[bytes]\n  rows(...given: any[]): any;\n}" in names
-    assert lines == ("host find QUERY [kind=KIND] [limit=LIMIT]  # Search the catalogue.\nhost rows TABLE\n")
+    assert lines.startswith("# find(query: str, kind: Literal['a', 'b'] = 'a', *, limit: int | None = None) -> ")
+    assert "\n# Search the catalogue.\n#\n# Finds everything.\nhost find [ARGUMENT | NAME=VALUE] ...\n" in lines
 
 
 class Point(TypedDict):
@@ -298,4 +299,4 @@ def test_python_gets_signatures_that_parse_whatever_defaults_and_documentation_h
     assert text.count(itself) == 1, "a dictionary that holds itself is told once"
     declared = "def quoted(colour: Colour = 'red', most: float = float('inf')) -> Tree: ..."
     assert f'# Paint "it" \\\n{declared}\n' in text
-    assert "host windows path=PATH [deep=DEEP]" in lines
+    assert "# windows(*, path: str, deep: bool = False) -> None\nhost windows " in lines

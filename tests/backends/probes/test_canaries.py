@@ -18,21 +18,19 @@ from sandbox_kernel.backends.probes import canaries
 from sandbox_kernel.backends.probes.canaries import (
     Measurement,
     Mechanisms,
-    Outside,
     Run,
-    controls,
     look_outside,
     measure,
     set_out,
 )
-from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP
+from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, UP
 from sandbox_kernel.backends.probes.capabilities import _PROOFS, _sum_up
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 WORDS = Mechanisms(walls="walls", filter="filter", memory="memory", processes="processes", cpu="cpu", clock="clock")
 LOOKS = tuple(part.split('"')[0] for part in LOOK.split('attempt("')[1:])
-CALLS = tuple(re.findall(r'"([^"]+)": (?:number_of|vsock)', REACH))
+CALLS = tuple(re.findall(r'"([^"]+)": (?:number_of|vsock)', LOOK))
 LIMITS = tuple(trial.name for trial in TRIALS)
 DAEMONS = ("outlive the run", "survive the kill")
 #: In the code of the daemon that is there until it is killed.
@@ -77,12 +75,19 @@ def lines(run: Run) -> dict[str, Measurement]:
     return {line.name: line for line in measure(run, WORDS)}
 
 
+def control(monkeypatch: pytest.MonkeyPatch, *refused: str, **answers: int) -> None:
+    """Let the control outside do everything but what is ``refused``; some needs rights that not every user has."""
+    found: dict[str, object] = {name: [name not in refused, ""] for name in LOOKS}
+    found["reached"] = {**dict.fromkeys(CALLS, errno.EFAULT), **answers}
+    monkeypatch.setattr(canaries, "look_outside", lambda bait: found)
+    # After the one that is asked for first, for the datagram of the canary.
+    arrived = iter((False, "send UDP to the host" not in refused))
+    monkeypatch.setattr(canaries, "_has_datagram", lambda udp: next(arrived))
+
+
 @pytest.fixture
 def every_control_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some controls need rights that not every user of a machine has (reading password hashes)."""
-    real = canaries.controls
-    monkeypatch.setattr(canaries, "controls", lambda bait, outside: dict.fromkeys(real(bait, outside), True))
-    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside(dict.fromkeys(CALLS, errno.EFAULT)))
+    control(monkeypatch)
 
 
 def test_a_sandbox_that_holds_gets_a_yes_on_every_line(every_control_succeeds: None) -> None:
@@ -132,32 +137,25 @@ def test_a_file_that_appeared_outside_counts_more_than_what_the_canary_said() ->
 )  # fmt: skip
 @pytest.mark.one_case
 def test_a_line_whose_control_fails_is_not_testable_here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "controls", lambda bait, outside: {name: False})
+    control(monkeypatch, name)
     line = lines(fake(look=looks(False)))[name]
     assert line.enforced is None
     assert "the host itself could not" in line.evidence
 
 
-def test_there_are_controls_for_every_line(every_control_succeeds: None) -> None:
-    with set_out() as bait:
-        assert {*controls(bait, Outside()), *CALLS} == set(LOOKS)
-
-
-def test_an_ordinary_process_gets_other_answers_than_a_filter_gives() -> None:
-    with open("/proc/self/cmdline", "rb") as file:
-        cmdline = file.read().hex()
-    with set_out() as bait:
-        outside = look_outside(bait, cmdline)
-    assert (outside.variable, outside.cmdline) == (True, True)
-    assert set(outside.reached) == set(CALLS)
-    assert outside.reached["make a user namespace"] == errno.EINVAL
+def test_an_ordinary_process_tries_every_line_and_gets_other_answers_than_a_filter_gives() -> None:
+    with set_out() as (bait, _):
+        outside = look_outside(bait)
+    assert set(outside) == {*LOOKS, "reached"}
+    assert outside["inherit the host's environment"][0] and outside["see host processes"][0]
+    assert set(outside["reached"]) == set(CALLS)
+    assert outside["reached"]["make a user namespace"] == errno.EINVAL
 
 
 def test_a_call_that_an_ordinary_process_is_refused_alike_is_not_testable_and_needs_no_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = {**dict.fromkeys(CALLS, errno.EFAULT), "bpf": errno.EPERM}
-    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside(answers))
+    control(monkeypatch, bpf=errno.EPERM)
     found = lines(fake(look=looks(False)))
     assert (found["bpf"].enforced, found["bpf"].absent, found["bpf"].kept) == (None, True, True)
     assert "EPERM" in found["bpf"].evidence
@@ -165,15 +163,15 @@ def test_a_call_that_an_ordinary_process_is_refused_alike_is_not_testable_and_ne
     assert "outside: EFAULT" in found["mount"].evidence
 
 
-def test_without_an_ordinary_process_no_call_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside())
+def test_without_an_ordinary_process_no_line_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canaries, "look_outside", lambda bait: {})
     found = lines(fake(look=looks(False)))
-    assert {(found[name].enforced, found[name].kept) for name in CALLS} == {(None, False)}
+    assert {(found[name].enforced, found[name].kept) for name in LOOKS} == {(None, False)}
 
 
 def test_bait_that_nobody_could_take_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("send UDP to the host", "be root")
-    monkeypatch.setattr(canaries, "controls", lambda bait, outside: dict.fromkeys(names, False))
+    control(monkeypatch, *names)
     found = lines(fake(look=looks(False)))
     assert [found[name].kept for name in names] == [False, True]
 
@@ -184,7 +182,7 @@ def test_evidence_names_only_limits_that_were_met(every_control_succeeds: None) 
 
 
 def test_an_attack_that_succeeded_is_a_no_even_where_its_control_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "controls", lambda bait, outside: {"read a secret outside": False})
+    control(monkeypatch, "read a secret outside")
     assert lines(fake(look=looks(True)))["read a secret outside"].enforced is False
 
 

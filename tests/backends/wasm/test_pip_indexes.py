@@ -43,10 +43,7 @@ def test_an_index_with_a_password_and_a_file_are_not_told(configured: Path) -> N
         "extra-index-url = https://token@second.test/simple file:///srv/simple https://[broken https://open.test/simple\n"
     )
     assert usual_indexes() == ["https://open.test/simple"]
-
-
-def test_a_damaged_file_names_none(configured: Path) -> None:
-    configured.write_bytes(b"index-url = \xff no section\n")
+    configured.write_bytes(b"index-url = \xff no section\n")  # damaged
     assert usual_indexes() == []
 
 

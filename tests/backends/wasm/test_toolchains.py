@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.wasm.toolchains import RustToolchain, find_toolchain, find_wasi_rust
+from sandbox_kernel.backends.wasm.toolchains import find_toolchain, find_wasi_rust
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.walls import Places
-from sandbox_kernel.languages.rust import Rustc
 from sandbox_kernel.model import ExecRequest, Language, Status
 
 
@@ -35,6 +34,14 @@ def rustc_of(root: Path) -> str:
     return str(root / "bin" / "rustc")
 
 
+def command_of(root: Path) -> str:
+    request = ExecRequest(language=Language.RUST, code='println!("x");', timeout=1)
+    work = find_wasi_rust(rustc_of(root)).compilation(request, "cell.rs", Places())
+    assert (work.source[:12], work.style) == (b"fn main() { ", "rustc:12")
+    command = " ".join(work.argv)
+    return command[command.index("--target") : command.index("opt-level=1") + len("opt-level=1")]
+
+
 def test_a_rust_without_the_target_is_told_how_to_get_it(sysroot: Path) -> None:
     with pytest.raises(BackendUnavailable, match=r"no library for WebAssembly .*rustup target add wasm32-wasip1"):
         find_wasi_rust(rustc_of(sysroot))
@@ -49,8 +56,7 @@ def test_no_rust_at_all_is_told_both_steps(tmp_path: Path) -> None:
 def test_a_toolchain_of_rustup_links_by_itself(sysroot: Path, target: str) -> None:
     program(sysroot / "lib" / "rustlib" / target / "lib" / "libstd-1.rlib")
     program(sysroot / "lib" / "rustlib" / "aarch64-unknown-linux-gnu" / "bin" / "rust-lld")
-    found = find_wasi_rust(rustc_of(sysroot))
-    assert (found.target, found.linker) == (target, None)
+    assert command_of(sysroot) == f"--target {target} -C opt-level=1"
 
 
 def test_one_of_a_distribution_is_given_the_newest_linker_of_the_system(sysroot: Path, tmp_path: Path) -> None:
@@ -59,16 +65,7 @@ def test_one_of_a_distribution_is_given_the_newest_linker_of_the_system(sysroot:
         find_wasi_rust(rustc_of(sysroot))
     program(tmp_path / "path" / "wasm-ld-9")
     newest = program(tmp_path / "path" / "wasm-ld-14")
-    assert find_wasi_rust(rustc_of(sysroot)).linker == str(newest)
-
-
-def test_the_command_names_target_and_linker(sysroot: Path) -> None:
-    rust = RustToolchain(Rustc(rustc_of(sysroot), str(sysroot), "rustc 1.90.0"), "wasm32-wasip1", "/usr/bin/wasm-ld")
-    request = ExecRequest(language=Language.RUST, code='println!("x");', timeout=1)
-    work = rust.compilation(request, "cell.rs", Places())
-    assert " --target wasm32-wasip1 -C linker=/usr/bin/wasm-ld " in f" {' '.join(work.argv)} "
-    assert work.source.startswith(b"fn main() { ")
-    assert work.style == "rustc:12"
+    assert command_of(sysroot).startswith(f"--target wasm32-wasi -C linker={newest} -C linker-flavor=wasm-ld ")
 
 
 @pytest.mark.timeout(300)

@@ -82,8 +82,6 @@ PRINTED = [
     ("if [ 1 -eq 1 ]; then echo yes; else echo no; fi", "yes\n"),
     ("for i in 1 2 3; do echo $i; done", "1\n2\n3\n"),
     ('f() { echo "arg $1"; }; f z', "arg z\n"),
-    ("printf 'a\\nb\\n' | wc -l | tr -d ' '", "2\n"),
-    ("echo hi > f; cat f", "hi\n"),
     ("echo ${missing:-default}", "default\n"),
     ("echo $(echo inner)", "inner\n"),
     # the shell's own words
@@ -109,10 +107,6 @@ PRINTED = [
     ("echo x > /tmp/t; cat /tmp/t; ls /", "x\nbox\ndev\ntmp\n"),
     ("touch a.txt b.txt c.md; echo *.txt", "a.txt b.txt\n"),
     # what just-bash leaves out or does otherwise
-    (FRUIT + "nl a.txt | tr -s ' ' | head -1", " 1\tbanana\n"),
-    ("printf 'ab\\001hello\\002' | strings -n 4", "hello\n"),
-    (FRUIT + "file a.txt", "a.txt: ASCII text\n"),
-    ("export NAME=v; printenv NAME", "v\n"),
     ("touch b.txt a.txt; ls *.txt; mkdir d; touch d/f; ls d a.txt", "a.txt\nb.txt\na.txt\n\nd:\nf\n"),
     (FRUIT + "split -l 1 a.txt; ls x*; cat xab", "xaa\nxab\nxac\napple\n"),
     ("trap 'echo no' EXIT; trap - EXIT; echo a", "a\n"),
@@ -160,18 +154,13 @@ def test_exit_codes_are_those_of_the_script(sh: Sh, script: str, code: int) -> N
 
 def test_a_script_gets_its_input_arguments_files_and_environment(sh: Sh) -> None:
     result = sh(
-        'cat; echo "$1|$2|$#"; cat given.txt; echo $NAME',
+        'cat; echo "$1|$2|$#"; cat given.txt; echo $NAME; echo new > made.txt; mkdir sub',
         stdin="from stdin\n",
         args=["one two", "$(boom)"],
         files={"given.txt": "file\n"},
         env={"NAME": "value"},
     )
-    assert result.stdout == "from stdin\none two|$(boom)|2\nfile\nvalue\n"
-    assert result.status is Status.OK
-
-
-def test_what_the_script_leaves_in_the_box_is_told(sh: Sh) -> None:
-    result = sh("echo new > made.txt; mkdir sub")
+    assert (result.stdout, result.status) == ("from stdin\none two|$(boom)|2\nfile\nvalue\n", Status.OK)
     assert {(change.path, change.kind) for change in result.changes} == {("made.txt", "created"), ("sub", "created")}
 
 
@@ -211,9 +200,6 @@ def test_commands_that_cannot_be_had_say_so(sh: Sh) -> None:
         result = sh(f"which {command}; {command} a")
         assert (result.exit_code != 0, result.stdout) == (True, ""), command
         assert command in result.stderr and command in catalogue()[Language.COMMAND].can
-
-
-def test_a_trap_that_cannot_be_had_says_so(sh: Sh) -> None:
     result = sh("trap 'echo x' ERR")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "trap: ERR: not supported here" in result.stderr

@@ -70,6 +70,10 @@ def test_what_brings_its_own_style_sheet_fits_its_frame_and_can_be_read(
         gallery.inner(FIGURES[name][0]).locator("html").evaluate(FITS)
         gallery.lab.screenshot(f"styled-{name}-{theme}")
     expect(gallery.inner("make_pipeline(").locator("label", has_text="Pipeline")).to_have_css("color", colour)
+    if theme == "Dark":
+        gallery.run("show_table(table)")
+        shown = gallery.drawn("show_table(table)", ".dt-container")
+        expect(shown).not_to_have_css("background-color", "rgb(255, 255, 255)")
 
 
 def test_sounds_play_and_estimators_unfold_in_their_frames(gallery: Gallery) -> None:

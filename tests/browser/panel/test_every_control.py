@@ -37,7 +37,6 @@ PRESSED_ELSEWHERE = {
     "control allow-notebook": "tests/browser/panel/test_rights.py: kernels of other tests ask for nothing",
     "control allow-nothing": "tests/browser/panel/test_rights.py",
     "widget Run again": "tests/browser/test_sandbox_kernel.py: it measures as the report of the panel does",
-    "widget Try this browser": "tests/browser/frames/test_report_page.py: it tries the browser alone",
 }
 #: Hints that no notebook behind these walls shows.
 SHOWN_ELSEWHERE = {

@@ -20,7 +20,7 @@ def test_host_and_guest_agree():
 def test_a_program_that_differs_from_its_cell_has_the_name_of_the_cell():
     texts = cell_names.CellTexts()
     path = texts.dump("%%sandbox\nx = 1", "#\nx = 1")
-    assert path == cell_names.path_of("%%sandbox\nx = 1")
+    assert path == cell_names.cell_file("%%sandbox\nx = 1")
     assert texts.name("#\nx = 1") == path
-    assert texts.name("other") == cell_names.path_of("other")
+    assert texts.name("other") == cell_names.cell_file("other")
     assert texts.texts[path] == "%%sandbox\nx = 1"

@@ -1,17 +1,14 @@
-"""guest/scripts/run_compiler.py: what a compiler says is passed on, kept when it succeeds, and shown as the cell was written."""
+"""guest/scripts/run_compiler.py: what a compiler says is passed on, and kept when it succeeds."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import sandbox_kernel
-from sandbox_kernel.guest.scripts.run_compiler import MAX_MESSAGES, lay_over, rendered, without_prefix
+from sandbox_kernel.guest.scripts.run_compiler import MAX_MESSAGES, lay_over
 
 GUEST = Path(sandbox_kernel.__file__).parent / "guest"
 #: As a step of the gate does it.
@@ -21,8 +18,8 @@ START = [
 ]
 
 
-def compiled(tmp_path: Path, script: str, style: str = "plain") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *START, style, str(tmp_path / "messages"), "/bin/sh", "-c", script]
+def compiled(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *START, str(tmp_path / "messages"), "/bin/sh", "-c", script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -46,57 +43,8 @@ def test_a_signal_that_ended_the_compiler_ends_this_too(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_is_not_there_is_127(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *START, "plain", str(tmp_path / "m"), "/nowhere/cc"], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, *START, str(tmp_path / "m"), "/nowhere/cc"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (127, "/nowhere/cc: No such file or directory\n")
-
-
-def test_json_diagnostics_are_rendered_and_other_lines_are_passed_on(tmp_path: Path) -> None:
-    line = json.dumps({"rendered": "warning: unused\n"})
-    done = compiled(tmp_path, f"printf '%s\\n' '{line}' 'linker said'", "rustc:0")
-    assert done.stderr == "warning: unused\nlinker said\n"
-
-
-@pytest.mark.parametrize("line", [b"[]", b"{", b'{"rendered": 5}', b"{}", b"null"])
-def test_what_is_no_diagnostic_is_no_crash(line: bytes) -> None:
-    assert isinstance(rendered(line, 3), bytes)
-
-
-PICTURE = """\
-error: no
- --> cell.rs:1:17
-  |
-1 | fn main() { let a = b;
-  |                     ^ not found
-2 | second line
-  |             here
-help: try
-  |
-1 - fn main() { let a = b;
-1 + fn main() { let a = a;
-  |
-"""
-
-
-def test_the_columns_that_were_added_are_taken_out_of_the_first_line_alone() -> None:
-    assert (
-        without_prefix(PICTURE, 12)
-        == """\
-error: no
- --> cell.rs:1:5
-  |
-1 | let a = b;
-  |         ^ not found
-2 | second line
-  |             here
-help: try
-  |
-1 - let a = b;
-1 + let a = a;
-  |
-"""
-    )
 
 
 def test_a_cache_is_laid_over_what_was_built_before(tmp_path: Path) -> None:
@@ -127,7 +75,6 @@ def test_a_cache_in_a_folder_with_colons_and_spaces_is_found(tmp_path: Path) -> 
     command = [
         sys.executable,
         *START,
-        "plain",
         str(tmp_path / "messages"),
         "/bin/sh",
         "-c",

@@ -18,7 +18,7 @@ from sandbox_kernel.guest.session.held import (
     Held,
     Refused,
     await_all,
-    end_quickly,
+    end_all,
     makes_no_more_calls,
     signal_same,
 )
@@ -140,7 +140,9 @@ def test_a_child_that_was_ended_quickly_makes_no_more_calls_however_long_that_ta
 ) -> None:
     monkeypatch.setattr(held_processes, "LOOKS_AT_ONCE", looks)
     before = len(os.listdir("/proc/self/fd"))
-    assert end_quickly(child.pid, time.monotonic() + 60)
+    started = {child.pid: alive.look(child.pid).started}
+    end_all(started, time.monotonic() + 60, lambda: makes_no_more_calls(child.pid))
+    assert makes_no_more_calls(child.pid)
     assert makes_no_more_calls(child.pid)
     assert len(os.listdir("/proc/self/fd")) == before
     assert child.wait(60) == -signal.SIGKILL

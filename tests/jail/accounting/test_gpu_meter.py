@@ -14,37 +14,34 @@ from sandbox_kernel.policy.gpu import GpuRule
 class Listed:
     """A driver's list."""
 
-    def __init__(self, **held: int) -> None:
-        self.held = {int(pid.removeprefix("p")): mb * MIB for pid, mb in held.items()}
+    def __init__(self, held_mb: dict[int, int]) -> None:
+        self.held_mb = held_mb
 
     def by_process(self) -> dict[int, int]:
-        return self.held
+        return {pid: held * MIB for pid, held in self.held_mb.items()}
 
 
-def meter(limit_mb: int | None, **held: int) -> GpuMeter:
-    return GpuMeter(lambda: [1, 2, 3], limit_mb, Listed(**held))
-
-
-def test_processes_of_the_sandbox_count_together_and_no_others() -> None:
-    seen = meter(100, p1=40, p2=60, p9=5000)
-    assert not seen.exceeded()
-    assert seen.peak_bytes == 100 * MIB
-
-
-def test_one_megabyte_more_is_exceeded() -> None:
-    assert meter(100, p1=40, p2=61).exceeded()
-
-
-def test_without_a_limit_only_the_peak_is_seen() -> None:
-    seen = meter(None, p1=40)
-    assert not seen.exceeded()
-    assert seen.peak_bytes == 40 * MIB
-
-
-def test_a_driver_that_cannot_be_asked_counts_nothing() -> None:
-    seen = GpuMeter(lambda: [1], None, None)
-    assert not seen.exceeded()
-    assert seen.peak_bytes is None
+@pytest.mark.parametrize(
+    ("limit_mb", "held_mb", "exceeded", "peak_mb"),
+    [
+        (100, {1: 40, 2: 60, 9: 5000}, False, 100),
+        (100, {1: 40, 2: 61}, True, 101),
+        (None, {1: 40}, False, 40),
+        (None, None, False, None),
+    ],
+    ids=["others do not count", "one megabyte more", "without a limit", "a driver that cannot be asked"],
+)
+def test_processes_of_the_sandbox_count_together_and_no_others(
+    limit_mb: int | None,
+    held_mb: dict[int, int] | None,
+    exceeded: bool,
+    peak_mb: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_meter, "open_counts", lambda: "no driver" if held_mb is None else Listed(held_mb))
+    seen = GpuMeter(lambda: [1, 2, 3], limit_mb)
+    assert seen.exceeded() is exceeded
+    assert seen.peak_bytes == (None if peak_mb is None else peak_mb * MIB)
 
 
 def test_a_limit_without_a_gpu_is_refused_before_anything_runs() -> None:

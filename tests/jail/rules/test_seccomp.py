@@ -85,8 +85,8 @@ ORDINARY = {
 NO_SPAWN = functools.partial(build_step_filter, may_spawn=False, memory_is_watched=False)
 PROGRAMS = {
     "default": build_filter,
-    "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
-    "a kernel": lambda arch: build_filter(arch, families=(), shared_pids=True, serves_unix=True),
+    "no sockets": lambda arch: build_filter(arch, families=(), shared_ids=True, shared_files=True),
+    "a kernel": lambda arch: build_filter(arch, families=(), shared_ids=True, serves_unix=True),
     "many families": lambda arch: build_filter(arch, families=tuple(range(1, 40))),
     "no spawn": NO_SPAWN,
     "no watch": build_no_watch_filter,
@@ -225,7 +225,7 @@ def test_without_families_no_socket_opens_but_unix_pairs_do(arch: str) -> None:
 
 @both
 def test_a_kernel_without_a_network_listens_on_unix_streams_and_connects_to_nothing(arch: str) -> None:
-    program = build_filter(arch, families=(), shared_pids=True, serves_unix=True)
+    program = build_filter(arch, families=(), shared_ids=True, serves_unix=True)
     assert _ask(program, "socket", arch, 1, 1) == ALLOW
     assert {_ask(program, "socket", arch, 1, kind) for kind in (2, 3, 5)} == {EPERM}
     assert _ask(program, "connect", arch, 3) == EPERM
@@ -297,21 +297,21 @@ def test_device_nodes_are_not_made_but_pipes_and_files_are(arch: str, name: str,
 @pytest.mark.parametrize("name", SYSV_IPC)
 def test_ipc_of_the_host_is_refused_only_where_no_namespace_hides_it(arch: str, name: str) -> None:
     assert _ask(build_filter(arch), name, arch) == ALLOW
-    assert _ask(build_filter(arch, deny_sysv_ipc=True), name, arch) == EPERM
+    assert _ask(build_filter(arch, shared_ids=True), name, arch) == EPERM
 
 
 @both
 @pytest.mark.parametrize("name", ["sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"])
 def test_where_pids_are_the_hosts_only_the_caller_itself_is_tuned(arch: str, name: str) -> None:
     assert _ask(build_filter(arch), name, arch, 4321) == ALLOW
-    shared = build_filter(arch, shared_pids=True)
+    shared = build_filter(arch, shared_ids=True)
     assert _ask(shared, name, arch, 0, 7) == ALLOW
     assert _ask(shared, name, arch, 4321, 7) == EPERM
 
 
 @both
 def test_limits_of_another_process_can_be_asked_for_and_not_be_set(arch: str) -> None:
-    inside, shared = build_filter(arch), build_filter(arch, shared_pids=True)
+    inside, shared = build_filter(arch), build_filter(arch, shared_ids=True)
     for program in (inside, shared):
         assert _ask(program, "prlimit64", arch, 0, 7, 4096, 0) == ALLOW
         for new_limit in (4096, 1 << 32):
@@ -323,7 +323,7 @@ def test_limits_of_another_process_can_be_asked_for_and_not_be_set(arch: str) ->
 @both
 @pytest.mark.parametrize(("name", "process"), [("setpriority", 0), ("ioprio_set", 1)])
 def test_where_pids_are_the_hosts_priorities_of_users_and_groups_stay(arch: str, name: str, process: int) -> None:
-    shared = build_filter(arch, shared_pids=True)
+    shared = build_filter(arch, shared_ids=True)
     assert _ask(shared, name, arch, process, 0, 19) == ALLOW
     assert _ask(shared, name, arch, process, 4321, 19) == EPERM
     assert {_ask(shared, name, arch, which, 0, 19) for which in range(4) if which != process} == {EPERM}

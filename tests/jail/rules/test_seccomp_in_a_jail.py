@@ -324,7 +324,7 @@ import resource
 print(call('prlimit64', os.getppid(), 0, 0, 0), call('setpriority', 0, os.getppid(), 19), call('setpriority', 2, 0, 19))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); before = os.nice(0); print('own', os.nice(1) - before)
 """
-    filter_bytes = build_filter(host_arch(), deny_sysv_ipc=True, shared_pids=True)
+    filter_bytes = build_filter(host_arch(), shared_ids=True)
     assert _python(code, filter_bytes) == "EPERM EPERM EPERM\nown 1\n"
 
 

@@ -60,26 +60,6 @@ def test_a_library_is_brought_again_when_the_cell_that_held_it_goes(metadata: di
     assert at_the_end(libraries, "one 4") == []
 
 
-def test_a_figure_that_is_drawn_again_does_not_wait_for_a_library_that_the_page_has() -> None:
-    libraries = kept(A, B)
-    assert shown(libraries, "one 1", A) == [A]
-    assert at_the_end(libraries, "one 1") == []
-    libraries.gone(["one"])
-    assert shown(libraries, "one 2", A, B) == [B]  # the page has never had this one
-    assert at_the_end(libraries, "one 2") == [A]
-    assert at_the_end(libraries, "one 2") == []
-
-
-def test_a_program_that_clears_its_output_leaves_the_library_in_the_notebook() -> None:
-    libraries = kept(A, B)
-    assert shown(libraries, "one 1", A) == [A]
-    assert shown(libraries, "two 2", B) == [B]
-    libraries.cleared("two 2")
-    libraries.cleared("two 2")
-    assert shown(libraries, "two 2", A, B) == []
-    assert at_the_end(libraries, "two 2") == [B]
-
-
 def test_cells_without_an_id_do_not_bring_it_again() -> None:
     libraries = kept(A)
     assert [shown(libraries, f" {number}", A) for number in (1, 2)] == [[A], []]

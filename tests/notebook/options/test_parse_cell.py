@@ -59,7 +59,7 @@ def test_every_option_of_the_table_is_understood_together():
         language=Language.JAVASCRIPT,
         timeout_s=0.5,
         memory_mb=64,
-        cpu_s=2.0,
+        cpu_seconds=2.0,
         processes=8,
         disk_mb=1024,
         output_bytes=65536,
@@ -335,15 +335,12 @@ def test_a_wrong_line_command_is_refused(line, expected):
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["bash --help", "--help", "-h", "--timeout 5s -h", "--quiet --help"])
-def test_help_in_an_option_line_shows_the_options_and_runs_nothing(line):
-    plan = parse_magic(line, "echo hi", CellOptions())
-    assert plan.code == ""
-    assert [command.name for command in plan.commands] == ["help"]
-    assert parse_line(line) == LineCommand(name="help")
-
-
-def test_help_as_the_value_of_an_option_is_that_value():
+def test_help_shows_the_options_and_runs_nothing_but_is_a_value_after_an_option():
+    for line in ("--help", "-h bash"):
+        plan = parse_magic(line, "echo hi", CellOptions())
+        assert plan.code == "" and plan.commands == (parse_line(line),) == (LineCommand(name="help"),)
+    with pytest.raises(InvalidRequest, match="did you mean %sandbox help"):
+        parse_magic("bash --help", "echo hi", CellOptions())
     plan = parse_magic("bash --arg --help --stdin -h", "echo hi", CellOptions())
     assert plan.options.args == ("--help",)
     assert plan.options.stdin == "-h"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language
-from sandbox_kernel.notebook.options.variables import MarkedOutput, check_language, encode, with_variables
+from sandbox_kernel.notebook.options.variables import MarkedOutput, encode, with_variables
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(alphabet=st.characters(codec="utf-8")),
@@ -90,13 +90,6 @@ def test_what_is_no_json_is_refused_with_its_name(value, reason):
 def test_a_value_of_many_megabytes_is_refused():
     with pytest.raises(InvalidRequest, match="use --mount"):
         encode("x", "y" * (5 << 20))
-
-
-def test_only_webassembly_takes_no_variables():
-    check_language(Language.RUST, ("x",), "-i")
-    check_language(Language.WASM, (), "-i")
-    with pytest.raises(InvalidRequest, match="-i x: wasm cells take no variables"):
-        check_language(Language.WASM, ("x",), "-i")
 
 
 def test_the_mark_is_found_however_the_output_is_cut():

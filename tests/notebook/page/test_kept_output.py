@@ -2,21 +2,17 @@
 
 import pytest
 
-from sandbox_kernel.notebook.page.kept_output import MAX_CELLS, MAX_CHARACTERS, TARGET, KeptOutput
+from sandbox_kernel.notebook.page.kept_output import MAX_CELLS, MAX_CHARACTERS, KeptOutput
 
 
-class Comms:
-    """The comm manager and a page's comm, as far as they are asked."""
+class Comm:
+    """A page's comm."""
 
     def __init__(self, kept):
-        self.sent = []
-        kept.register(self)
-
-    def register_target(self, name, opened):
-        self.opened = {name: opened}
+        self.kept, self.sent = kept, []
 
     def ask(self):
-        self.opened[TARGET](self, {})
+        self.kept.asked(self, {})
         return self.sent[-1]["shown"]
 
     def send(self, data):
@@ -33,7 +29,7 @@ def kept_with(*messages, request="r1"):
     for number, (kind, content) in enumerate(messages):
         kept.send(kind, content, parent(request), lambda number=number: order.append(number))
     assert order == list(range(len(messages)))
-    return kept, Comms(kept)
+    return kept, Comm(kept)
 
 
 def test_a_page_is_told_what_a_running_cell_has_shown():

@@ -12,9 +12,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.page.views import (
     MAX_ROWS,
     FileRow,
-    changed_words,
     files_message,
-    line_of,
     list_files,
     tree_lines,
 )
@@ -136,7 +134,6 @@ def test_a_line_says_what_changed_and_cuts_long_cells() -> None:
     changes = Changes(
         added=("a", "b"), changed=("c",), removed=("d",), files=(FsChange(path="out.csv", kind="created"),)
     )
-    assert list(changed_words(changes)) == ["+a +b ~c -d", "1 file"]
-    many = Changes(added=tuple("abcdefgh"))
-    assert list(changed_words(many)) == ["+a +b +c +d +e +f and 2 more"]
-    assert line_of(node(1, 0, "\n\n" + "x" * 100)) == f"1  [1] {'x' * 47}…"
+    assert tree_lines([node(1, None, "x", changed=changes)]) == ["○ 1  [1] x  +a +b ~c -d  1 file"]
+    (line,) = tree_lines([node(1, None, "\n\n" + "x" * 100, changed=Changes(added=tuple("abcdefgh")))])
+    assert line == f"○ 1  [1] {'x' * 47}…  +a +b +c +d +e +f and 2 more"

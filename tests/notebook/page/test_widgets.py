@@ -25,7 +25,12 @@ def find(widget, kind):
 
 
 def run_again(widget):
-    (button,) = (button for button in find(widget, ipywidgets.Button) if button.description == "Run again")
+    """Press the button and wait until it is done."""
+    (button,) = find(widget, ipywidgets.Button)
+    button.click()
+    for thread in threading.enumerate():
+        if thread.name == "sandbox-report":
+            thread.join(30)
     return button
 
 
@@ -39,15 +44,11 @@ def test_the_button_changes_the_table():
         return {**DOCUMENT, "lines": [], "measured_at": 1e9}
 
     widget = report_widget(DOCUMENT, measure)
-    (bar,), (when,) = (find(widget, kind) for kind in (ipywidgets.IntProgress, ipywidgets.Label))
-    table = next(part for part in find(widget, ipywidgets.HTML) if part.value)
-    button = run_again(widget)
+    kinds = (ipywidgets.IntProgress, ipywidgets.Label, ipywidgets.HTML)
+    (bar,), (when,), (table,) = (find(widget, kind) for kind in kinds)
     assert "ENOENT" in table.value
     assert "\\href" not in table.value
-    button.click()
-    for thread in threading.enumerate():
-        if thread.name == "sandbox-report":
-            thread.join(30)
+    button = run_again(widget)
     assert measured == ["", (3, 9)]
     assert "Nothing was measured" in table.value
     assert when.value.startswith("Measured on 2001-09-")
@@ -59,13 +60,8 @@ def test_a_measurement_that_fails_is_said_on_the_page():
         raise OSError("no room")
 
     widget = report_widget(DOCUMENT, measure)
-    button, (when,) = run_again(widget), find(widget, ipywidgets.Label)
-    button.click()
-    for thread in threading.enumerate():
-        if thread.name == "sandbox-report":
-            thread.join(30)
-    assert "no room" in when.value
-    assert not button.disabled
+    assert not run_again(widget).disabled
+    assert "no room" in find(widget, ipywidgets.Label)[0].value
 
 
 def test_a_new_report_closes_the_old_one():

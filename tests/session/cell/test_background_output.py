@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from sandbox_kernel.session.cell import displays
 from sandbox_kernel.session.cell.displays import (
     COMM,
     MAX_CELLS,
@@ -89,16 +86,3 @@ def test_old_cells_are_forgotten() -> None:
         late.follow(cell, Heard())
     assert not late.knows(0)
     assert late.knows(MAX_CELLS)
-
-
-@pytest.mark.attack("O05", "session")
-def test_displays_that_nobody_listens_to_fill_no_more_than_one_frame_of_the_hosts_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert displays.MAX_STRAY_BYTES == 16 << 20
-    monkeypatch.setattr(displays, "MAX_STRAY_BYTES", 1000)
-    late = BackgroundOutput("worker")
-    for size in (400, 900, 400, 201, 200):
-        late.take(shown(0, size=size))
-    assert [stray.size for stray in late.take_strays()] == [400, 400, 200]
-    assert late.take_strays() == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language, Note, Status, notes
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.request import SessionSpec
 from sandbox_kernel.session.cell.result import CellEnd, judge_cell, make_result
-from sandbox_kernel.session.cell.run_cell import CellStreams
 from sandbox_kernel.session.worker.messages import CellDone
 from sandbox_kernel.session.worker.worker import RolledBack
 
@@ -85,7 +85,7 @@ def test_a_signal_is_an_exit_code_above_128_too() -> None:
         name="s", language=Language.PYTHON, memory_mb=64, checkpoints=1, limits=Limits(), grace_s=1.0, backend="process",
         isolation="process+sandbox",
     )  # fmt: skip
-    output = CellStreams(-1, -2, 10, None), Displays()
+    output = Capture(10), Capture(10), Displays()
     ended = end("died", code=-11)
     result = make_result(spec, spec.request("x", 3.0), 64, ended, *output, rolled_back=True, told=[Note("n")])
     assert (result.exit_code, result.signal, result.rolled_back, result.notes) == (139, 11, True, ("n",))

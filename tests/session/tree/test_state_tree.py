@@ -11,13 +11,12 @@ from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.tree import state_tree
-from sandbox_kernel.session.tree.node import Checkpoint
 from sandbox_kernel.session.tree.state_tree import StateRecord, StateTree, check_name, living_bound
 
 
 def hold(tree: StateTree) -> list[int]:
     node = tree.present
-    tree.hold(Checkpoint(node=node, cell=tree.here.depth, pid=100 + node, time=0.0))
+    tree.hold(node, 100 + node)
     return tree.evict_surplus()
 
 
@@ -36,12 +35,12 @@ def step(tree: StateTree, code: str = "pass") -> int:
 
 
 def living(tree: StateTree) -> list[int]:
-    return [item.node for item in tree.living()]
+    return [item.id for item in tree.living()]
 
 
 def test_undo_reaches_as_many_cells_back_as_are_kept() -> None:
     tree = grown(3, 10)
-    assert [item.cell for item in tree.reachable()] == [9, 8, 7]
+    assert [item.depth for item in tree.reachable()] == [9, 8, 7]
     assert tree.back(3) == 7
     with pytest.raises(SessionError, match="of 4 cells is not possible here; possible are: 1, 2, 3; session"):
         tree.back(4)
@@ -106,7 +105,7 @@ def test_a_killed_state_is_said_and_those_around_it_stay() -> None:
     assert tree.remove({2, 9}) == (2,)
     with pytest.raises(CheckpointGone, match="the checkpoint 1 cell back is gone"):
         tree.back(1)
-    assert [tree.here.depth - item.cell for item in tree.reachable()] == [2, 3]
+    assert [tree.here.depth - item.depth for item in tree.reachable()] == [2, 3]
 
 
 def test_what_has_to_run_again_begins_after_the_nearest_living_state() -> None:
@@ -149,7 +148,7 @@ def test_a_history_is_bounded_and_says_what_cannot_be_run_again(monkeypatch: pyt
     monkeypatch.setattr(state_tree, "MAX_NODES", 30)
     tree = grown(2, 100)
     assert len(tree.records) == 30
-    dead = next(record.id for record in tree.records.values() if record.checkpoint is None)
+    dead = next(record.id for record in tree.records.values() if not record.pid)
     for node in living(tree):
         if node < dead:
             tree.remove({node})

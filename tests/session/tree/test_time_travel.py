@@ -146,7 +146,7 @@ def test_a_killed_branch_is_noticed_and_made_again(session: Session, value: Valu
     session.checkout(1)
     held = {node.id: node for node in session.history()}
     assert held[2].alive
-    pid = session._supervisor.live.tree.records[2].checkpoint.pid  # type: ignore[union-attr]
+    pid = session._supervisor.live.tree.records[2].pid  # type: ignore[union-attr]
     told = [*session.run(f"os.kill({pid}, signal.SIGKILL)").notes]
     while session.history()[2].alive:  # a killed process takes a moment to end
         told += session.run("pass").notes

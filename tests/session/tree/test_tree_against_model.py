@@ -107,10 +107,10 @@ class Walk(RuleBasedStateMachine):
         if worker is None or not others:
             return
         victim = data.draw(st.sampled_from(sorted(others)))
-        held = worker.tree.records[victim].checkpoint
-        assert held is not None
+        held = worker.tree.records[victim].pid
+        assert held
         # The cell may be run again, when that process is gone, or in another jail, where it is the worker itself.
-        kill = f"import os\ntry: os.getpid() == {held.pid} or os.kill({held.pid}, 9)\nexcept ProcessLookupError: pass"
+        kill = f"import os\ntry: os.getpid() == {held} or os.kill({held}, 9)\nexcept ProcessLookupError: pass"
         kill += f"\n{cell(number)}"
         assert self.session.run(kill).ok
         self.go(self.grow(number))

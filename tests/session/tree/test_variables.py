@@ -12,12 +12,6 @@ from sandbox_kernel.session.worker.messages import Looked, parse
 from tests.session.conftest import Open, Value
 
 
-def test_what_changed_is_named() -> None:
-    before = {"a": ("int", "1", "1"), "b": ("int", "2", "2")}
-    after = {"b": ("int", "3", "3"), "c": ("int", "4", "4")}
-    assert changes(before, after) == Changes(added=("c",), changed=("b",), removed=("a",))
-
-
 def test_what_was_seen_only_by_its_address_is_never_called_the_same() -> None:
     assert same(("list", "7", ""), ("list", "7", "")) is True
     assert same(("generator", "@7", ""), ("generator", "@7", "")) is None

@@ -55,7 +55,7 @@ def test_old_checkpoints_end_in_a_pause_and_every_cell_says_what_it_changed(open
     while live.tree.surplus > 0 or live._uncopied or live._freezing:
         assert time.monotonic() < deadline, "nobody let the old checkpoints go"
         time.sleep(0.01)
-    gone = [record for record in live.tree.records.values() if record.checkpoint is None]
+    gone = [record for record in live.tree.records.values() if not record.pid]
     assert gone, "none was given up: the test needs more cells"
     assert all(record.looked for record in gone)
     assert added(session) == ALL
@@ -97,7 +97,7 @@ def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: p
     with session._supervisor.turn() as live:
         monkeypatch.setattr(live.memory, "is_crowded", lambda: live.tree.living_count > 3)
         live._make_room()
-        gone = [record.id for record in live.tree.records.values() if record.checkpoint is None]
+        gone = [record.id for record in live.tree.records.values() if not record.pid]
         assert gone
     told = {node.id: node.changed for node in session.history()}
     assert all(told[node].unknown and not told[node].added for node in gone)

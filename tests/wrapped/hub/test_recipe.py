@@ -34,6 +34,5 @@ def spawned(name, *groups):
 def test_a_user_has_own_limits_else_those_of_a_group_else_those_for_everybody(name, groups, memory, timeout):
     spawner = spawned(name, *groups)
     assert spawner.args == [f"--SandboxProvisioner.memory={memory}", f"--SandboxProvisioner.timeout={timeout}"]
-    assert spawner.environment["SANDBOX_KERNEL_MEMORY"] == memory
-    assert spawner.environment["SANDBOX_KERNEL_TIMEOUT"] == timeout
+    assert spawner.environment["SANDBOX_KERNEL_OPTIONS"] == f"--memory {memory} --timeout {timeout}"
     assert spawner.environment["JUPYTER_DEFAULT_PROVISIONER_NAME"] == "sandbox"

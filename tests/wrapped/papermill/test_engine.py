@@ -13,7 +13,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from papermill.cli import papermill as papermill_cli
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.wrapped.papermill.engine import KeptCells, collect, from_pairs, start_variables
+from sandbox_kernel.wrapped.papermill.engine import collect, from_pairs, start_variables
+from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions
 
 
 @pytest.fixture
@@ -102,15 +103,12 @@ def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_t
 
 def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
     started = start_variables(
-        *collect({"memory": "2G", "mounts": ["/a b:/a"], "state": "kept"}, 60),
-        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict", "SANDBOX_KERNEL_MEMORY": "3G"},
+        collect({"memory": "2G", "mounts": ["/a b:/a"]}, 60),
+        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict"},
     )
     assert started == {
         "SANDBOX_KERNEL_LINES": "locked",
-        "SANDBOX_KERNEL_STATE": "kept",
         "SANDBOX_KERNEL_OPTIONS": "--timeout 1m --memory 2G --mount '/a b:/a' --policy strict",
-        "SANDBOX_KERNEL_MEMORY": "",
-        "SANDBOX_KERNEL_TIMEOUT": "",
     }
     for given, words in (
         ({"record": "/x"}, "no setting 'record'"),
@@ -118,46 +116,9 @@ def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
         ({"mounts": [f"/{number}{'a' * 80}:/{number}" for number in range(60)]}, "at most 4096"),
     ):
         with pytest.raises(InvalidRequest, match=words):
-            start_variables(given, "", {})
+            start_variables(given, {})
     with pytest.raises(PolicyViolation, match="neither a preset nor a file"):
-        start_variables({"policy": "strickt"}, "", {})
-    with pytest.raises(InvalidRequest, match="plain file name"):
-        collect({"state": "../x"}, None)
-
-
-def test_a_state_of_other_cells_is_not_taken_up(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    kept, cells = KeptCells("kept"), [new_code_cell("a = 1"), new_code_cell("b = 2")]
-    kept.write(cells)
-    assert kept.read(cells) == []
-    (tmp_path / "kept").write_bytes(b"state")
-    assert len(kept.read(cells)) == 2
-    with pytest.raises(InvalidRequest, match="cell 2 differs"):
-        kept.read([cells[0], new_code_cell("b = 3")])
-
-
-def test_a_kernel_without_states_refuses_to_keep_one(notebook):
-    source, target = notebook("1")
-    with pytest.raises(InvalidRequest, match="kernel 'python3' cannot save its state"):
-        papermill.execute_notebook(source, target, engine_name="sandbox", state="kept", progress_bar=False)
-
-
-@pytest.mark.slow
-def test_a_failed_run_goes_on_at_the_failed_cell_with_the_state_before_it(notebook, tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
-    first = ("import uuid\nsecret = uuid.uuid4().hex\nprint(secret)", "items = [1]\nprint('second')")
-    wrong, mended = "items.append(2)\nraise ValueError('not yet')", "items.append(2)\nprint(items, secret)"
-    words = ("-p", "sandbox_state", "kept", "-p", "sandbox_memory", "400M")
-    source, target = notebook(*first, wrong, "print('last')", kernel="sandbox")
-    done = papermill_command(*words, source, target)
-    assert done.exit_code != 0 and "The state before it is in" in caplog.text, done.output
-    printed = next(text for text in shown(target) if len(text) == 33)
-
-    source, target = notebook(*first, mended, "print('last')", kernel="sandbox")
-    done = papermill_command(*words, source, target)
-    assert done.exit_code == 0, done.output
-    assert shown(target)[-4:] == [printed, "second\n", f"[1, 2] {printed}", "last\n"]
-    assert not (tmp_path / "kept").exists()
+        start_variables({"policy": "strickt"}, {})
 
 
 def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(notebook, tmp_path, monkeypatch):
@@ -175,14 +136,13 @@ def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(noteboo
         "%%sandbox --allow-net example.org\n1",
         "%sandbox save other",
     )
-    lowered = ("%sandbox --timeout 19s --memory 299M", "%sandbox", "%sandbox reset", "%sandbox", "%sandbox save kept")
+    lowered = ("%sandbox --timeout 19s --memory 299M", "%sandbox", "%sandbox reset", "%sandbox")
     source, target = notebook(*refused, *lowered, kernel="sandbox")
     made = nbformat.read(source, 4)
     for cell in made.cells:
         cell.metadata["tags"] = ["raises-exception"]
     nbformat.write(made, source)
-    given = {"policy": "strict", "memory": "300M", "state": "kept"}
-    monkeypatch.chdir(tmp_path)
+    given = {"policy": "strict", "memory": "300M"}
     with pytest.raises(papermill.PapermillExecutionError, match="give themselves no rights"):
         papermill.execute_notebook(
             source, target, engine_name="sandbox", execution_timeout=20, progress_bar=False, **given
@@ -190,10 +150,10 @@ def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(noteboo
     outputs = [str(cell.outputs) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code"]
     for line, told in zip(refused, outputs, strict=False):
         assert "give themselves no rights" in told and "-p sandbox_mounts" in told, line
-    first, low, reset, again, saved = outputs[len(refused) :]
+    first, low, reset, again = outputs[len(refused) :]
     assert "--timeout 19s --memory 299M --policy strict" in low
     assert "--timeout 20s --memory 300M --policy strict" in again
-    assert "no rights" not in first + reset + saved
+    assert "no rights" not in first + reset
 
 
 def test_the_caller_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook, tmp_path, monkeypatch, all_ended):
@@ -212,38 +172,24 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
     from sandbox_kernel.wrapped.papermill.engine import SandboxEngine
 
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    mount = f"--mount={tmp_path}:/p"
+    mount = f"{tmp_path}:/p"
     for name, words in (("broad", [mount]), ("narrow", [])):
         if own == "wrapped":
-            options = ["-m", "sandbox_kernel.wrapped", "--memory-mb=300", "--interrupt=signal", *words, "--", "x"]
+            options = [
+                "-m",
+                LAUNCHER,
+                "-f",
+                "{connection_file}",
+                *WrapOptions(command=("x", "--y"), memory_mb=300, mounts=words).to_arguments(),
+            ]
             folder = tmp_path / "data" / "kernels" / name
             folder.mkdir(parents=True)
             spec = {"argv": ["python", *options], "display_name": name, "language": "python"}
             (folder / "kernel.json").write_text(json.dumps(spec))
         else:
-            install(True, None, False, name, name, options=" ".join(words) or None, lines="locked")
+            install(True, None, False, name, name, options=f"--mount={mount}" if words else None, lines="locked")
     broad, narrow = (nbformat.read(notebook("1", kernel=name)[0], 4) for name in ("broad", "narrow"))
     with pytest.raises(InvalidRequest, match="-k broad"):
         SandboxEngine.nb_kernel_name(broad)
     assert SandboxEngine.nb_kernel_name(broad, "broad") == "broad"
     assert SandboxEngine.nb_kernel_name(narrow) == "narrow"
-
-
-def test_kept_outputs_are_cleaned():
-    from sandbox_kernel.wrapped.papermill.engine import ResumingClient
-
-    client = ResumingClient.__new__(ResumingClient)
-    page = {"text/html": "<b>kept</b><script>evil()</script>", "application/javascript": "evil()"}
-    client._done = [
-        {
-            "outputs": [
-                {"output_type": "display_data", "metadata": {}, "data": page},
-                {"output_type": "stream", "name": "stdout", "text": "a\x1b[8mb\n"},
-                {"output_type": "evil", "text": "evil()"},
-            ]
-        }
-    ]
-    shown, printed = client._nodes(0)
-    assert "<script" not in shown.data["text/html"]
-    assert "application/javascript" not in shown.data
-    assert printed.text == "ab\n"

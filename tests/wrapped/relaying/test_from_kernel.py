@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.relaying import from_kernel
-from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
+from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel, Requests
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside, OutsideAddress
-from sandbox_kernel.wrapped.relaying.requests import Requests
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, split, to_json
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.wrapped.relaying.requests import Requests, SentCell
+from sandbox_kernel.wrapped.relaying.from_kernel import Requests, SentCell
 
 
 def clock(**options):

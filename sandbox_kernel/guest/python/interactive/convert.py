@@ -19,7 +19,7 @@ from .widgets import VIEW, widget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set, Tuple
+    from typing import Any, Callable, Dict, Set, Tuple
 
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
@@ -103,15 +103,12 @@ def javascript(code: Any) -> Dict[str, Any]:
     return frame(f'<div id="element"></div>{script(run)}', [], _LEAST_HEIGHT)
 
 
+def _offline_frame(markup: str) -> Dict[str, Any]:
+    return frame(*offline(markup))
+
+
 #: What makes a frame of a value, by MIME type.
 CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly, VIEW: widget}
-
-
-def _converter(mime: str, value: Any) -> Callable[[Any], Dict[str, Any]] | None:
-    if mime == "text/html":
-        is_framed = isinstance(value, str) and _FRAMED.search(value)
-        return (lambda markup: frame(*offline(markup))) if is_framed else None
-    return vega if _VEGA.match(mime) else CONVERTERS.get(mime)
 
 
 def converted(data: Dict[str, Any]) -> Dict[str, Any]:
@@ -119,8 +116,12 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
     if FRAME in data:
         return data
     for mime, value in sorted(data.items(), key=lambda item: item[0] == "text/html"):
+        convert = vega if _VEGA.match(mime) else CONVERTERS.get(mime)
         # Libraries send code beside HTML, which is drawn without it.
-        convert = javascript if mime in _JAVASCRIPT and "text/html" not in data else _converter(mime, value)
+        if mime in _JAVASCRIPT and "text/html" not in data:
+            convert = javascript
+        elif mime == "text/html" and isinstance(value, str) and _FRAMED.search(value):
+            convert = _offline_frame
         if convert is None:
             continue
         try:
@@ -147,22 +148,18 @@ def in_output(data: Dict[str, Any]) -> Dict[str, Any]:
     if FRAME in shown:
         # Until the code of its library is there, and where no kernel gives it.
         shown = {"text/plain": "[an interactive figure]", **shown}
-        _bring(shown[FRAME]["libraries"])
+        # Let the page have libraries: a display with nothing in it needs them, once in each cell.
+        number = getattr(get_ipython(), "execution_count", 0)
+        missing = [name for name in shown[FRAME]["libraries"] if (number, name) not in _BROUGHT]
+        if missing and LIBRARIES.send is not None:
+            _BROUGHT.update((number, name) for name in missing)
+            LIBRARIES.send({FRAME: frame("", missing)})
     elif not any(name in shown for name in (VIEW, *_DRAWN)):
         if isinstance(shown.get("text/markdown"), str):
             shown = {**shown, **_markdown(shown["text/markdown"])}
         elif isinstance(shown.get("text/latex"), str):
             shown = {**shown, "text/plain": shown["text/latex"]}
     return {"output_type": "display_data", "data": bundle(shown), "metadata": {}}
-
-
-def _bring(libraries: List[str]) -> None:
-    """Let the page have libraries: a display with nothing in it needs them, once in each cell."""
-    number = getattr(get_ipython(), "execution_count", 0)
-    missing = [name for name in libraries if (number, name) not in _BROUGHT]
-    if missing and LIBRARIES.send is not None:
-        _BROUGHT.update((number, name) for name in missing)
-        LIBRARIES.send({FRAME: frame("", missing)})
 
 
 def _markdown(text: str) -> Dict[str, Any]:

@@ -46,16 +46,13 @@ class Libraries:
     def from_source(self, title: str, make: Callable[[], str]) -> str:
         """Return the SHA-256 of a library; makes and sends it the first time that this title is asked for."""
         if title not in self._known:
-            self._known[title] = self._sent(title, make())
+            data = make().encode("utf-8", "replace")
+            name = hashlib.sha256(data).hexdigest()
+            packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode("ascii")
+            if self.send is not None:
+                self.send({LIBRARY: {"sha256": name, "title": title, "gzip": packed}})
+            self._known[title] = name
         return self._known[title]
-
-    def _sent(self, title: str, source: str) -> str:
-        data = source.encode("utf-8", "replace")
-        name = hashlib.sha256(data).hexdigest()
-        packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode("ascii")
-        if self.send is not None:
-            self.send({LIBRARY: {"sha256": name, "title": title, "gzip": packed}})
-        return name
 
 
 LIBRARIES = Libraries()

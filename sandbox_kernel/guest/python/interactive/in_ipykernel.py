@@ -59,11 +59,6 @@ class KernelScreen:
         else:
             self._clear(wait)
 
-    def send_library(self, data: Dict[str, Any]) -> bool:
-        """Send a library to the host, which keeps it."""
-        self._publish(data, {})
-        return True
-
     def _is_caught(self, data: Dict[str, Any]) -> bool:
         if not self.catchers:
             return False
@@ -84,8 +79,9 @@ def note_modules(kind: Any) -> None:
 
 def install(shell: Any) -> None:
     """Set up the shell of a kernel."""
+    publish = shell.display_pub.publish
     screen = KernelScreen(shell)
-    LIBRARIES.send = screen.send_library
+    LIBRARIES.send = lambda data: publish(data, {}) or True
     comms = __import__("ipykernel.comm.comm", fromlist=["BaseComm"])
     note_modules(comms.BaseComm)
     hooks = {**renderers.FIGURES, "ipywidgets.widgets.widget_output": lambda module: catch_outputs(module, screen)}

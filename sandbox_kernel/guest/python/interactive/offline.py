@@ -131,7 +131,7 @@ def packaged(address: str) -> str:
     if _LEAFLET.search(address) and package_folder("leaflet"):
         return LIBRARIES.from_source("leaflet", _leaflet)
     if _JQUERY.search(address) and package_folder("jquery"):
-        return LIBRARIES.from_source("jquery", lambda: _read(os.path.join(package_folder("jquery"), "jquery.min.js")))
+        return LIBRARIES.from_source("jquery", lambda: read(os.path.join(package_folder("jquery"), "jquery.min.js")))
     if _ICONS.search(address):
         return icons()
     return ""
@@ -156,7 +156,7 @@ def _vis(version: str) -> str:
     if package is None:
         return ""
     path = os.path.join(os.path.dirname(package.__file__ or ""), "lib", f"vis-{version}", "vis-network.min.js")
-    return LIBRARIES.from_source(f"vis-network {version}", lambda: _read(path)) if os.path.isfile(path) else ""
+    return LIBRARIES.from_source(f"vis-network {version}", lambda: read(path)) if os.path.isfile(path) else ""
 
 
 def _leaflet() -> str:
@@ -164,7 +164,7 @@ def _leaflet() -> str:
     names = {"iconUrl": "marker-icon", "iconRetinaUrl": "marker-icon-2x", "shadowUrl": "marker-shadow"}
     signs = {key: as_data(os.path.join(place, "images", f"{name}.png")) for key, name in names.items()}
     return (
-        f"{_read(os.path.join(place, 'leaflet.js'))}\n;L.Icon.Default.imagePath = '';\n"
+        f"{read(os.path.join(place, 'leaflet.js'))}\n;L.Icon.Default.imagePath = '';\n"
         f"Object.assign(L.Icon.Default.prototype.options, {as_json(signs)});\n"
         f"{_added(style_sheet(os.path.join(place, 'leaflet.css')))}"
     )
@@ -185,7 +185,7 @@ def style_sheet(path: str) -> str:
         known = os.path.splitext(file)[1] in _KINDS and os.path.isfile(file)
         return match[0].replace(match[0].partition(")")[0], f"url({as_data(file)}") if known else "url(data:,)"
 
-    return _PLACE_OF_FILE.sub(put_in, _read(path))
+    return _PLACE_OF_FILE.sub(put_in, read(path))
 
 
 def as_data(path: str, kind: str = "") -> str:
@@ -200,6 +200,7 @@ def _added(style: str) -> str:
     return f"document.head.append(Object.assign(document.createElement('style'), {{textContent: {as_json(style)}}}));\n"
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """Return the text of a file."""
     with open(path, encoding="utf-8") as file:
         return file.read()

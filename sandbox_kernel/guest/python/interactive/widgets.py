@@ -16,7 +16,7 @@ import re
 import sys
 
 from .frame import LIBRARIES, as_json, frame, script
-from .offline import as_data, icons
+from .offline import as_data, icons, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,17 +119,12 @@ def _extension(name: str, file: str) -> str:
     return ""
 
 
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
 def _manager() -> str:
     ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "widget_manager.js")
     path = _extension("jupyter-js-widgets", "extension.js")
     if not path:
         raise FileNotFoundError("widgetsnbextension, which ipywidgets needs, is not installed")
-    return _text(ours) + "\n;" + _text(path)
+    return read(ours) + "\n;" + read(path)
 
 
 def _module(name: str, path: str) -> str:
@@ -139,7 +134,7 @@ def _module(name: str, path: str) -> str:
         picture = os.path.join(os.path.dirname(path), match[1])
         return as_json(as_data(picture)) if os.path.isfile(picture) else match[0]
 
-    return f"window.sandboxModule = {name!r};\n" + _PICTURE.sub(put_in, _text(path))
+    return f"window.sandboxModule = {name!r};\n" + _PICTURE.sub(put_in, read(path))
 
 
 class _Caught(io.StringIO):

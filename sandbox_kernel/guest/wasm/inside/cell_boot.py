@@ -34,7 +34,7 @@ _NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks
 
 #: Where ``%pip`` installs.
 _PACKAGES = "/box/packages"
-#: The letter that asks for an order; an interrupt may come from then on.
+#: The letter that asks for an order.
 _NEXT = b'{"op": "next"}'
 #: The descriptor that is the letter box; set by the program that loads this.
 _post = -1
@@ -154,22 +154,9 @@ def _install(words: list[str]) -> None:
     import platform
     import shutil
 
-    version = platform.python_version()
-    markers = {
-        "implementation_name": sys.implementation.name,
-        "implementation_version": version,
-        "os_name": os.name,
-        "platform_machine": platform.machine(),
-        "platform_release": platform.release(),
-        "platform_system": platform.system(),
-        "platform_version": platform.version(),
-        "python_full_version": version,
-        "platform_python_implementation": platform.python_implementation(),
-        "python_version": ".".join(version.split(".")[:2]),
-        "sys_platform": sys.platform,
-    }
     paths, index = [path for path in sys.path if path != "/box"], os.environ.get("PIP_INDEX_URL", "")
-    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, markers=markers)
+    version = platform.python_version()
+    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, version=version)
     if "error" in answer:
         raise (NativePackage if answer.get("native") else PackageError)(str(answer["error"]))
     before, folder = _installed(), str(answer["folder"])
@@ -264,7 +251,6 @@ def run(source: str, number: int) -> None:
             _show(_bundle(value), "result")
         _show_figures()
     except SystemExit as end:
-        _tell(op="ended")
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -276,7 +262,6 @@ def run(source: str, number: int) -> None:
 
 
 def _fail(error: BaseException) -> None:
-    _tell(op="ended")
     # A SyntaxError names its place itself and needs no frames, nor does an error of %pip.
     needs_none = isinstance(error, SyntaxError | PackageError)
     frames = None if needs_none else error.__traceback__
@@ -368,30 +353,7 @@ def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
         exec(compile(source, f"<{name}>", "exec"), module.__dict__)
         if name != "host":
             setattr(sys.modules.setdefault("host", type(sys)("host")), name.partition(".")[2], module)
-    sys.modules["host"].offer(listing, _call_host)
-
-
-def _call_host(message: bytes) -> bytes:
-    return _posted(b"host " + message)
-
-
-class _OnDemand:
-    """An import hook that has the data files of matplotlib unpacked when it is imported."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """See ``importlib.abc.MetaPathFinder``."""
-        if name == "matplotlib":
-            _tell(op="matplotlib")
-
-
-def touch() -> None:
-    """Do what every cell does, without code of the user: the memory that it writes to is copied after a checkpoint."""
-    # What the user has broken is for the next cell to say.
-    with contextlib.suppress(BaseException):
-        if sys.gettrace() is None and sys.getprofile() is None:
-            _evaluated(_compiled("x = 1\nx", "cell 0"), {})
-    _tell(op="touched")
+    sys.modules["host"].offer(listing, lambda message: _posted(b"host " + message))
 
 
 def renew() -> None:
@@ -408,7 +370,6 @@ def begin(env: dict[str, str] | None = None) -> None:
     if env is not None:
         sys.modules["_boot"].wake(["python"], env)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    sys.meta_path.insert(0, _OnDemand)
     builtins.input = _input
     builtins.display = display  # type: ignore[attr-defined]
     os.chdir("/box")
@@ -429,19 +390,13 @@ def release() -> None:
 
 
 def turn() -> None:
-    """Do what the worker asks for; the entry of every call.
-
-    From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
-    """
-    try:
-        order: dict[str, object] = json.loads(_posted(_NEXT))
-        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, release)
-        calls = {function.__name__: function for function in functions}
-        arguments = order["arguments"]
-        assert isinstance(arguments, list)
-        calls[str(order["call"])](*arguments)
-    except KeyboardInterrupt as error:
-        _fail(error)
+    """Do what the worker asks for; the entry of every call."""
+    order: dict[str, object] = json.loads(_posted(_NEXT))
+    functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, renew, release)
+    calls = {function.__name__: function for function in functions}
+    arguments = order["arguments"]
+    assert isinstance(arguments, list)
+    calls[str(order["call"])](*arguments)
 
 
 _AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -482,16 +437,7 @@ def _evaluated(parts: list[types.CodeType], main: dict[str, object]) -> object:
 
     if not _loops or _loops[-1].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
-    loop = _loops[-1]
-    task = loop.create_task(_awaited(parts, main))
-    try:
-        return loop.run_until_complete(task)
-    except BaseException:
-        # An interrupt can come between two steps of the task.
-        if not task.done():
-            task.cancel()
-            loop.run_until_complete(asyncio.wait([task], timeout=1))
-        raise
+    return _loops[-1].run_until_complete(_awaited(parts, main))
 
 
 async def _awaited(parts: list[types.CodeType], main: dict[str, object]) -> object:

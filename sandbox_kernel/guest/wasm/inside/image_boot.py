@@ -1,6 +1,6 @@
 """Runs inside CPython while its image is made, and defines how a program is run in the image. No module imports it.
 
-Runs on Python 3.12, as the module ``_boot``. ``boot_python.py`` runs it to the interpreter's first exit handler:
+Runs on Python 3.12, as the module ``_boot``. ``python_image.py`` runs it to the interpreter's first exit handler:
 then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
 its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """

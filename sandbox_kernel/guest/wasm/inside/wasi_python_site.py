@@ -9,17 +9,10 @@ from __future__ import annotations
 import _thread
 import sys
 
-TYPE_CHECKING = False  # importing typing would make every start slower
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-    from typing import NoReturn
-
 sys.dont_write_bytecode = True
 
 
-def _no_thread(*_arguments: object, **_named: object) -> NoReturn:
+def _no_thread(*_arguments: object, **_named: object) -> int:
     raise RuntimeError("can't start new thread: WebAssembly has none; use asyncio, or run this with backend='process'")
 
 
@@ -80,30 +73,4 @@ def _give_asyncio_a_loop() -> None:
         asyncio.set_event_loop_policy(Policy())
 
 
-class _WhenImported:
-    """An import hook that adapts asyncio when it is imported; importing it at once would slow every start."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "asyncio":
-            return None
-        sys.meta_path.remove(self)
-        import importlib.util
-
-        spec = importlib.util.find_spec(name)
-        loader = spec.loader if spec is not None else None
-        if loader is None:
-            return spec
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # one loader may load all modules; this hook is for asyncio only
-            execute(module)
-            _give_asyncio_a_loop()
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, _WhenImported())
+_give_asyncio_a_loop()

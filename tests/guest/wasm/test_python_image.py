@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.boot_python import make_booted
 from sandbox_kernel.guest.wasm.plan import BootPlan, read_plan
 
 MODULE = """(module
@@ -28,14 +27,11 @@ def plan(tmp_path: Path, source: bytes) -> BootPlan:
     ("source", "why"),
     [
         (MODULE.format(code=3), "ended with 3, not in its exit handler"),
-        (MODULE.format(code=77), "boot.json"),
         (MODULE.format(code=0).replace("(global (mut i32) (i32.const 4096))", ""), "0 globals"),
     ],
 )
 def test_a_module_that_is_not_cpython_is_refused_and_it_is_said_why(tmp_path: Path, source: str, why: str) -> None:
-    ending = make_booted(plan(tmp_path, bytes(wasmtime.wat2wasm(source))))
+    from sandbox_kernel.guest.wasm.run import make
+
+    ending = make(plan(tmp_path, bytes(wasmtime.wat2wasm(source))))
     assert ending.end == "invalid" and why in ending.message
-
-
-def test_a_broken_module_is_invalid(tmp_path: Path) -> None:
-    assert make_booted(plan(tmp_path, b"\0asm\1\0\0\0\x01\x50")).end == "invalid"
