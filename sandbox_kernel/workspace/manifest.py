@@ -91,7 +91,7 @@ def copy_from_host(host: Rooted, work: Rooted, path: str, *, again: bool = False
     top = host.stat(path)
     if top.type not in (FILE, DIRECTORY):
         raise InvalidRequest(f"{path!r} is a {top.type}, and only files and folders are copied; name what it leads to")
-    if not again and work.has(path):
+    if not again and work.look(path) is not None:
         raise InvalidRequest(
             f"the work folder has a {path!r} of its own already, which a copy would replace; rename it"
         )

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from sandbox_kernel.errors import Conflict, ExecutionFailed
+from sandbox_kernel.errors import Conflict, ExecutionFailed, SandboxError
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.util.own_folder import LockedFolder, weakness
 from sandbox_kernel.util.wire import check
@@ -200,12 +200,15 @@ class _Apply:
         if entry.is_dir and kept.on_folder:
             return 0, 0
         made = entry._replace(path=name, mode=entry.mode | (0o700 if entry.is_dir else 0))
-        with Rooted(self._stage) as stage:
-            if entry.is_file:
-                with self._contents.reading(entry.names) as source:
-                    stage.put(made, chunks(source, 1 << 60))
-            else:
-                stage.put(made)
+        try:
+            with Rooted(self._stage) as stage:
+                if entry.is_file:
+                    with self._contents.reading(entry.names) as source:
+                        stage.put(made, chunks(source, 1 << 60))
+                else:
+                    stage.put(made)
+        except SandboxError as error:
+            raise OSError(str(error)) from error
         owner = self._owner_of(entry.path)
         if owner is not None:
             os.chown(name, *owner, dir_fd=self._stage, follow_symlinks=False)

@@ -278,14 +278,6 @@ class Rooted:
         except SandboxError:
             return None
 
-    def has(self, path: str | Names) -> bool:
-        """Whether something is at a path. Raises ``PathTraversal`` when a link stands in the way."""
-        try:
-            self.stat(path)
-        except InvalidRequest:
-            return False
-        return True
-
     def take_away(self, path: str | Names, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove what is at a path, with everything in it; nothing there is as well."""
         if self.look(path) is not None:
