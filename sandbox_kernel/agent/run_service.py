@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from sandbox_kernel.agent import http_server
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, has_token, server_config
+from sandbox_kernel.agent.mcp.toolbox import BoxBackend
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -337,15 +338,7 @@ class RunQueue:
         try:
             self._grants.now(root=True)
             with Sandbox(self._policy) as box:
-                result = await box.arun(
-                    request.code,
-                    request.language,
-                    timeout=request.timeout,
-                    memory_mb=request.memory_limit_mb,
-                    stdin=request.stdin,
-                    args=request.args,
-                    files=request.files,
-                )
+                result = await BoxBackend(box).execute(request)
                 status = str(result.status)
                 self._mean_s += (time.monotonic() - began - self._mean_s) / 16
                 found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}

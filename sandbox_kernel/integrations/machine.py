@@ -36,14 +36,7 @@ class MachineSize:
 
 
 class SandboxMachine:
-    """One machine. ``close`` ends it. Safe to use from several threads; commands wait for each other.
-
-    Args:
-        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
-        size: Memory, disk and output.
-        functions: Functions of the host for the command ``host`` inside; see ``Sandbox``.
-
-    """
+    """One machine. ``close`` ends it. Safe to use from several threads; commands wait for each other."""
 
     def __init__(
         self,
@@ -80,16 +73,9 @@ class SandboxMachine:
         timeout: float | None = None,
         together: bool = False,
     ) -> ExecResult:
-        """Run a command and return its result. It may start processes that go on afterwards.
+        """Run a line for the shell, or a program and its arguments. It may start processes that go on afterwards.
 
-        Args:
-            command: A line for the shell, or a program and its arguments.
-            stdin: Its standard input; empty for None.
-            cwd: The folder to run in, relative to ``/box``.
-            env: Variables in addition.
-            timeout: Seconds; 30 for None.
-            together: Whether standard error goes to standard output, in the order of writing.
-
+        ``together``: standard error goes to standard output, in the order of writing.
         """
         with self._lock:
             source = ""

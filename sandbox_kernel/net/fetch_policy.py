@@ -175,7 +175,7 @@ class FetchPolicy:
     _private: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
-        allow, block = _patterns(self.allowed_domains), _patterns(self.blocked_domains)
+        allow, block = domain_patterns(self.allowed_domains), domain_patterns(self.blocked_domains)
         private = frozenset(_private_entry(entry) for entry in self.allow_private_for)
         ports = domain_rule("example.org", *self.ports).ports
         values = {
@@ -298,7 +298,8 @@ def _is_local_name(target: Target) -> bool:
     return "." not in target.host or any(target.host.endswith("." + ending) for ending in _LOCAL_ENDINGS)
 
 
-def _patterns(entries: object) -> tuple[DomainPattern, ...]:
+def domain_patterns(entries: object) -> tuple[DomainPattern, ...]:
+    """Return the entries of a list as patterns. Raises ``PolicyViolation`` for what is no list of them."""
     if isinstance(entries, str) or not isinstance(entries, Iterable):
         raise PolicyViolation(f"a domain list must be a sequence of patterns, got {entries!r}; write ('example.org',)")
     return tuple(entry if isinstance(entry, DomainPattern) else DomainPattern.parse(entry) for entry in entries)

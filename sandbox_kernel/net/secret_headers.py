@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import check_env
 from sandbox_kernel.net.fetch_messages import Headers
-from sandbox_kernel.net.fetch_policy import DomainPattern, refused
+from sandbox_kernel.net.fetch_policy import DomainPattern, domain_patterns, refused
 from sandbox_kernel.net.targets import DEFAULT_PORTS, Target
 
 #: Values that a header can carry without changing the rest of the request.
@@ -57,9 +57,7 @@ class Secret:
                 f"the value of the secret {self.name} must be 1 to 4096 printable ASCII characters, with no space "
                 "around them, or no header can carry it"
             )
-        if isinstance(self.hosts, str) or not isinstance(self.hosts, Iterable):
-            raise PolicyViolation(f"hosts of the secret {self.name} must be a list, got {self.hosts!r:.100}")
-        hosts = tuple(host if isinstance(host, DomainPattern) else DomainPattern.parse(host) for host in self.hosts)
+        hosts = domain_patterns(self.hosts)
         if not hosts:
             raise PolicyViolation(f"the secret {self.name} is for no host; name one: hosts=['api.example.org']")
         object.__setattr__(self, "hosts", hosts)

@@ -19,6 +19,7 @@ from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.relaying.outside import Outside
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
@@ -44,13 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SandboxError, OSError) as error:
         return _refuse(connection_file, str(error), wanted)
     # Imported while the kernel starts.
-    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
-    try:
-        outside = Outside(read_address(connection_file))
-    except (SandboxError, OSError) as error:
-        _say(str(error))
+    outside = _outside(connection_file)
+    if outside is None:
         return 2
     asked = None
     if kernel.folder is not None:
@@ -87,20 +85,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
     """Let every cell say why the kernel did not come up, until the front end ends it."""
     from sandbox_kernel.wrapped import kernel_words
-    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address, refuse
+    from sandbox_kernel.wrapped.relaying.outside import refuse
 
     error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
-    try:
-        outside = Outside(read_address(connection_file))
-    except (SandboxError, OSError) as problem:
-        _say(str(problem))
-        return 2
-    try:
-        refuse(outside, error, wanted.still)
-    finally:
-        outside.close()
+    outside = _outside(connection_file)
+    if outside is not None:
+        with contextlib.closing(outside):
+            refuse(outside, error, wanted.still)
     return 2
+
+
+def _outside(connection_file: str) -> Outside | None:
+    """Bind the sockets of the front end; None, with a line in the log, when that is not possible."""
+    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address
+
+    try:
+        return Outside(read_address(connection_file))
+    except (SandboxError, OSError) as error:
+        _say(str(error))
+        return None
 
 
 def _record(kernel: InnerKernel, relay: Relay) -> None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.util.wire import BadMessage, decode
-from sandbox_kernel.wrapped.relaying.clean_outputs import line
+from sandbox_kernel.wrapped.relaying.cleaning import line
 
 #: The most failures that are kept of one kernel, and the longest text of one.
 MOST_FAILURES = 50

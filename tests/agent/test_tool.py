@@ -56,19 +56,19 @@ def test_a_program_that_ends_well_is_a_success(answers: Answers):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("field", ["language", "code"])
-def test_a_missing_field_is_told(answers: Answers, field: str):
-    args = {"language": "python", "code": "x"}
-    del args[field]
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"language": "python"}, 'missing required field "code"'),
+        ({"code": "x"}, 'missing required field "language"'),
+        ({"language": "python", "code": "x", "b": 1}, 'unknown field "b"; known fields: language, code, stdin, timeout_secs'),
+        ({"language": "cobol", "code": "x"},
+         'unsupported language "cobol". Expected one of: rust, python, javascript, typescript, wasm, command'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_what_is_known(answers: Answers, args: dict[str, object], said: str):
     answer = answers(args)
-    assert (answer["status"], answer["stderr"]) == ("error", f'missing required field "{field}"')
-
-
-def test_an_unsupported_language_is_told(answers: Answers):
-    answer = answers({"language": "cobol", "code": "x"})
-    assert answer["status"] == "error"
-    expected = "rust, python, javascript, typescript, wasm, command"
-    assert answer["stderr"] == f'unsupported language "cobol". Expected one of: {expected}'
+    assert (answer["status"], answer["stderr"]) == ("error", said)
 
 
 def test_custom_timeout_and_stdin_reach_the_backend():
@@ -176,6 +176,7 @@ def test_a_program_that_ends_with_an_exit_code_counts_as_run(answers: Answers):
         (ExecResult(status=Status.FUEL_EXHAUSTED, limit="fuel"), "timeout", "fuel limit exhausted"),
         (ExecResult(status=Status.KILLED, signal=11, exit_code=139), "error", "killed by signal 11 (SIGSEGV)"),
         (ExecResult(status=Status.INTERRUPTED), "error", "interrupted"),
+        (ExecResult(status=Status.COMPILE_FAILED, exit_code=1), "success", ""),
     ],
 )
 def test_every_end_has_a_status_and_says_why_after_the_output_so_far(
@@ -185,17 +186,10 @@ def test_every_end_has_a_status_and_says_why_after_the_output_so_far(
     assert str(answers(args, result)["stderr"]).endswith(said)
     answer = answers(args, replace(result, stdout="out", stderr="half a line"))
     assert (answer["status"], answer["stdout"]) == (status, "out")
-    assert str(answer["stderr"]).startswith("half a line\n")
+    assert str(answer["stderr"]).startswith("half a line\n" if said else "half a line")
     assert str(answer["stderr"]).endswith(said)
     told = result.status in (Status.TIMEOUT, Status.MEMORY_EXCEEDED)
     assert answer.get("outcome") == (None if told else result.status)
-
-
-def test_every_status_of_a_run_is_translated(answers: Answers):
-    for status in Status:
-        assert answers({"language": "python", "code": "x"}, ExecResult(status=status))["status"] in (
-            "success", "timeout", "memory_exceeded", "error",
-        )  # fmt: skip
 
 
 def test_an_error_that_carries_a_result_keeps_its_output(answers: Answers):
@@ -241,11 +235,6 @@ def test_a_result_without_remarks_has_only_the_fields_of_the_contract(answers: A
         assert set(answers({"language": "python", "code": "x"}, result)) == FIELDS
 
 
-def test_a_program_that_did_not_compile_is_told_apart_from_one_that_ran(answers: Answers):
-    answer = answers({"language": "python", "code": "x"}, ExecResult(status=Status.COMPILE_FAILED, exit_code=1))
-    assert (answer["status"], answer["outcome"]) == ("success", "compile_failed")
-
-
 # -- over the process backend --------------------------------------------------------------------------------------
 
 
@@ -272,12 +261,6 @@ def test_the_first_call_does_not_wait_for_measurements(monkeypatch: pytest.Monke
     monkeypatch.setattr(ProcessBackend, "capabilities", measure)
     tool = SandboxTool(ProcessBackend(ProcessConfig(pool_size=0)))
     assert asyncio.run(tool.execute({"language": "python", "code": "print(42)"}))["stdout"] == "42\n"
-
-
-def test_a_program_runs_with_its_input(process_tool: SandboxTool):
-    args = {"language": "python", "code": "print(input()[::-1])", "stdin": "olleh"}
-    answer = asyncio.run(process_tool.execute(args))
-    assert (answer["status"], answer["stdout"], answer["exit_code"]) == ("success", "hello\n", 0)
 
 
 def test_rust_links_although_the_tool_gives_no_environment(process_tool: SandboxTool):
@@ -314,19 +297,6 @@ def test_output_is_handed_on_as_it_comes_and_cancel_ends_the_run(process_tool: S
     answer, heard = asyncio.run(play())
     assert "".join(text for stream, text in heard if stream == "stdout").startswith("ready")
     assert (answer["status"], answer["stdout"], answer["outcome"]) == ("error", "ready\n", "interrupted")
-
-
-def test_calls_at_once_do_not_mix(process_tool: SandboxTool):
-    async def play() -> list[dict[str, object]]:
-        calls = [process_tool.execute({"language": "python", "code": f"print({n})"}) for n in range(12)]
-        return await asyncio.gather(*calls)
-
-    assert [answer["stdout"] for answer in asyncio.run(play())] == [f"{n}\n" for n in range(12)]
-
-
-def test_an_unknown_field_is_quoted_with_the_known_ones(answers: Answers):
-    answer = answers({"language": "python", "code": "x", "b": 1})
-    assert answer["stderr"] == 'unknown field "b"; known fields: language, code, stdin, timeout_secs'
 
 
 def test_what_is_quoted_is_short_and_on_one_line_whatever_it_is():

@@ -51,48 +51,6 @@ def test_a_kernel_writes_the_audit_log_that_its_environment_names(start_kernel, 
     ]
 
 
-def test_a_session_begun_with_a_domain_keeps_its_variables_and_explains_the_denied_one(kernel):
-    kernel.run("%%sandbox --session web --allow-net allowed.test --quiet\nmine = 41")
-    reply, outputs = kernel.run(f"%%sandbox --session web\n{GET}\nmine + 1")
-    assert reply["status"] == "ok"
-    (value,) = [content["data"]["text/plain"] for kind, content in outputs if kind == "execute_result"]
-    assert value == "42"
-    (receipt,) = [content["data"] for kind, content in outputs if kind == "display_data" and MIME in content["data"]]
-    assert [violation["remedy"] for violation in receipt[MIME]["violations"]] == ["--allow-net other.test:80"]
-
-
-def test_a_cell_that_ran_beside_its_session_is_told_how_variables_are_kept(kernel):
-    kernel.run("mine = 1")
-    _, outputs = kernel.run(CELLS["python"])
-    (receipt,) = [content["data"] for kind, content in outputs if kind == "display_data" and MIME in content["data"]]
-    assert "with --session NAME added" in receipt["text/plain"]
-    assert "with --session NAME added" in receipt["text/html"]
-
-
-def test_a_file_that_a_cell_with_network_left_is_there_for_the_next_one(kernel):
-    kernel.run("%%sandbox bash --allow-net allowed.test\necho data > down.txt")
-    assert kernel.text("print(open('down.txt').read())") == "data\n\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--allow-net https://data.example/simple", "give its domain alone: data.example"),
-        ("--allow-net data.example,example.org", "repeat the option for each"),
-        ("--allow-net data.example:https", "port 'https' must be a number from 1 to 65535"),
-        ("--allow-net *", "allowNetwork = true"),
-        ("--allow-net data.example --allow-net Data.Example.", "given twice"),
-        ("--allow-net", "--allow-net needs a value"),
-        ("--allownet data.example", "did you mean --allow-net?"),
-    ],
-)
-def test_an_odd_spelling_is_told_before_anything_runs(kernel, words, told):
-    reply, outputs = kernel.run(f"%%sandbox {words}\nprint('ran')", stop_on_error=False)
-    assert reply["ename"] == "InvalidRequest"
-    assert told in reply["evalue"]
-    assert [kind for kind, _ in outputs] == ["error"]
-
-
 @pytest.mark.slow
 def test_a_cell_has_the_placeholder_of_a_secret_and_never_its_value(start_kernel):
     env = {"TOKEN": "real-value-0123456789", "SANDBOX_KERNEL_SECRETS": "TOKEN@api.test"}

@@ -34,15 +34,6 @@ def test_kernel_info_is_answered_on_the_control_channel_too(kernel):
     assert kernel.reply(kernel.send("kernel_info_request", {}, "control"), channel="control")["status"] == "ok"
 
 
-def test_output_streams_while_the_cell_runs(kernel):
-    code = "import time\nprint('first', flush=True)\ntime.sleep(30)"
-    request = kernel.kc.execute(code, allow_stdin=False)
-    kernel.wait_for_output(request, "first")
-    kernel.km.interrupt_kernel()
-    kernel.outputs(request)
-    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
-
-
 def test_stdout_and_stderr_are_two_streams(kernel):
     _, outputs = kernel.run("import sys\nprint('out')\nprint('err', file=sys.stderr)")
     streams = {content["name"]: content["text"] for kind, content in outputs if kind == "stream"}
@@ -82,17 +73,6 @@ def test_each_way_to_fail_has_its_name_in_one_error_and_in_the_reply(kernel, cod
         assert fields["ename"] == ename
         assert evalue in fields["evalue"]
         assert fields["traceback"]
-
-
-@pytest.mark.slow
-def test_an_error_aborts_the_cells_that_wait_behind_it(kernel):
-    # The first takes long enough that the others are there when it fails.
-    codes = ("import time\ntime.sleep(2)\nraise SystemExit(1)", "print(1)", "print(2)")
-    requests = [kernel.kc.execute(code) for code in codes]
-    assert [kernel.reply(request)["status"] for request in requests] == ["error", "aborted", "aborted"]
-    for request in requests:
-        kernel.outputs(request)
-    assert kernel.run("print(3)")[0]["status"] == "ok"
 
 
 def test_without_stop_on_error_the_next_cell_runs(kernel):
@@ -135,11 +115,6 @@ def test_the_echo_and_the_reply_carry_the_same_number(kernel):
     assert outputs["execute_input"]["execution_count"] == kernel.reply(request)["execution_count"]
 
 
-def test_user_expressions_are_evaluated_in_the_sandbox_and_never_in_the_kernel(kernel):
-    reply, _ = kernel.run("print(1)", user_expressions={"x": "__import__('os').getcwd()"})
-    assert reply["user_expressions"]["x"]["data"] == {"text/plain": "'/box'"}
-
-
 @pytest.mark.slow
 def test_nothing_that_users_write_is_evaluated_in_the_kernel(kernel, tmp_path):
     for code in (
@@ -152,12 +127,6 @@ def test_nothing_that_users_write_is_evaluated_in_the_kernel(kernel, tmp_path):
     kernel.reply(kernel.kc.complete(f"open('{tmp_path}/e', 'w')."))
     kernel.reply(kernel.kc.inspect(f"open('{tmp_path}/f', 'w').x"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_completion_is_typed(kernel):
-    reply = kernel.reply(kernel.kc.complete("%%sandbox --allow"))
-    assert reply["matches"] == ["--allow-net"]
-    assert reply["metadata"]["_jupyter_types_experimental"][0]["type"] == "option"
 
 
 def test_a_comm_to_an_unknown_target_is_closed(kernel):
@@ -190,16 +159,6 @@ def test_a_cell_of_ten_megabytes_runs(kernel):
     assert kernel.text(code) == "10000000\n"
 
 
-def test_windows_newlines_and_trailing_spaces_run(kernel):
-    assert kernel.text("%%sandbox python --quiet  \r\nfor i in range(2):\r\n    print(i)\r\n") == "0\n1\n"
-
-
-def test_an_error_names_the_line_of_the_cell(kernel):
-    _, outputs = kernel.run("%%sandbox python\n\nx = 1\nraise ValueError('here')", stop_on_error=False)
-    shown = "".join(content.get("text", "") + "".join(content.get("traceback", ())) for _, content in outputs)
-    assert "line 4" in shown
-
-
 @pytest.mark.slow
 def test_defaults_hold_for_later_cells_until_they_are_reset(fresh_kernel):
     fresh_kernel.run("%sandbox bash --timeout 7s --quiet --env WORD=hello")
@@ -224,16 +183,6 @@ def test_line_commands_answer(kernel):
         assert reply["status"] == "ok"
         assert "text/plain" in outputs[0][1]["data"]
     assert "no running" in kernel.run("%sandbox undo python --session never-made")[0]["evalue"]
-
-
-def test_a_page_that_connects_while_a_cell_runs_is_answered_at_once(kernel):
-    """The page asks what the kernel is before it shows anything."""
-    cell = kernel.kc.execute("input('wait')", allow_stdin=True)
-    kernel.kc.get_stdin_msg(timeout=60)  # the cell runs
-    asked = kernel.send("kernel_info_request", {})
-    assert kernel.reply(asked)["status"] == "ok"
-    kernel.kc.input("go on")
-    assert kernel.reply(cell)["status"] == "ok"
 
 
 def test_the_debugger_says_that_it_is_not_started(kernel):

@@ -172,6 +172,7 @@ def test_the_rules_of_a_sandbox_become_a_fetch_policy():
     assert rule(policy.check_url("https://a.x.org/")) == "port_not_allowed"
     assert rule(policy.check_url("https://other.org/")) == "domain_not_allowed"
     assert not FetchPolicy.from_sandbox_policy(SandboxPolicy()).check_url("https://example.org/").allowed
+    assert FetchPolicy.from_sandbox_policy(SandboxPolicy().allow_network()) == PUBLIC
 
 
 @pytest.mark.parametrize("name", ["faß.de", "bücher.example", "*.bücher.example", "BÜCHER.example"])
@@ -180,12 +181,6 @@ def test_an_international_name_is_the_same_in_the_sandbox_policy_and_in_a_url(na
     host = name.replace("*", "www")
     assert policy.check_url(f"https://{host}/").allowed
     assert not policy.check_url("https://fass.de/").allowed
-
-
-def test_a_sandbox_with_network_reaches_public_addresses_only():
-    policy = FetchPolicy.from_sandbox_policy(SandboxPolicy().allow_network())
-    assert policy.check_url("https://example.org/").allowed
-    assert rule(policy.check_url("http://127.0.0.1/")) == "private_ip_blocked"
 
 
 def test_the_rate_limit_counts_a_wildcard_as_one_domain():
@@ -240,33 +235,6 @@ def test_a_pattern_may_name_a_port():
     assert DomainPattern.parse("2606:4700::1111").name == "2606:4700::1111"
 
 
-def test_international_names_are_kept_in_one_spelling():
-    assert DomainPattern("bücher.example").name == "xn--bcher-kva.example"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "*",
-        "*.",
-        "*.*.org",
-        "a*.org",
-        "exa mple.org",
-        "https://example.org",
-        "example.org/x",
-        "*.127.0.0.1",
-        "0x08080808",
-        "a:b",
-        "a:0",
-        "a:70000",
-    ],
-)
-def test_what_is_no_pattern_is_a_policy_violation(text: str):
-    with pytest.raises(PolicyViolation):
-        DomainPattern.parse(text)
-
-
 class Clock:
     now = 1000.0
 
@@ -286,17 +254,6 @@ def test_each_domain_has_so_many_requests_a_minute():
     limit.count("b", "x")
     clock.now += 31
     limit.count("a", "x")
-
-
-def test_rejects_over_concurrency_and_gives_places_back():
-    limit = RateLimit(FetchPolicy(max_concurrent=2))
-    with limit.slot("x"), limit.slot("x"):
-        with pytest.raises(FetchRefused) as caught:
-            with limit.slot("x"):
-                pass
-        assert caught.value.rule == "rate_limit_exceeded"
-    with limit.slot("x"), limit.slot("x"):
-        pass
 
 
 def test_a_scan_of_many_hosts_is_stopped_and_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch):

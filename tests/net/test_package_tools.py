@@ -70,17 +70,6 @@ def test_pip_installs_for_the_runs_after_it(index: Index) -> None:
 
 
 @pytest.mark.slow
-def test_pip_installs_from_a_cell_of_a_session_and_the_next_cell_imports_it(index: Index) -> None:
-    with index.box() as box, box.session("python") as session:
-        session.run("kept = 40")
-        was_good(session.run(f"!python -m pip install --target /box/lib {pip(index)} {PACKAGE}", PATIENCE_S))
-        used = session.run(
-            f"import sys; sys.path.insert(0, '/box/lib'); import {PACKAGE}; print({PACKAGE}.answer + kept)"
-        )
-        assert used.stdout == "82\n", used.stderr
-
-
-@pytest.mark.slow
 def test_pip_from_an_index_that_no_rule_names_fails_and_the_option_is_told(index: Index) -> None:
     with index.box(SandboxPolicy.preset("standard").allow_domain("other.test")) as box:
         code = f"python -m pip install --retries 0 --target /box/lib {pip(index)} {PACKAGE}"

@@ -137,15 +137,6 @@ def test_the_host_header_is_the_urls_whatever_the_guest_says(client: SafeClient,
     assert seen.all("x-ok") == ["1"]
 
 
-def test_307_repeats_the_post_with_its_body(client: SafeClient, site):
-    site.routes["/go"] = site.reply(307, b"", "Location: /there")
-    site.routes["/there"] = lambda seen: site.reply(200, seen.line.encode() + b" " + seen.body)
-    response = client.fetch(FetchRequest(url=site.url("/go"), method="POST", body=b"data"))
-    assert response.body == b"POST /there HTTP/1.1 data"
-    assert response.redirects == (site.url("/go"),)
-    assert response.url == site.url("/there")
-
-
 def test_each_hop_counts_against_the_rate(site, names):
     site.routes["/a"] = site.reply(302, b"", "Location: /b")
     site.routes["/b"] = site.reply(302, b"", "Location: /")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
-from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
+from sandbox_kernel.wrapped.relaying.cleaning import OutputCleaner, clean_reply
 from tests.wrapped.conftest import WrappedClient
 
 KINDS = (

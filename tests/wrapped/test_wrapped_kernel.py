@@ -170,11 +170,6 @@ with socket.socket() as tried:
     assert kernel.text(look) == "False []\nTrue\n"
 
 
-def test_only_colours_are_left_of_escape_sequences(kernel):
-    printed = kernel.text(r"print('\x1b]52;c;cm0gLXJm\x07\x1b]8;;http://x\x07a\x1b[2J\x1b[1A\x1b[31mred\x1b[0m')")
-    assert printed == "a\x1b[31mred\x1b[0m\n"
-
-
 def test_bytes_that_are_no_text_arrive_as_text(kernel):
     reply, outputs = kernel.run(r"""
 import os, sys
@@ -184,24 +179,6 @@ print('\ud800 \u202e after')
     assert "UnicodeEncodeError" in str(reply) or reply["status"] == "ok"
     json.dumps(outputs).encode("utf-8")
     assert kernel.text("print('goes on')") == "goes on\n"
-
-
-def test_a_prompt_for_a_password_says_who_asks(kernel):
-    request = kernel.kc.execute("import getpass; print(len(getpass.getpass('Jupyter password: ')))", allow_stdin=True)
-    asked = kernel.kc.get_stdin_msg(timeout=30)["content"]
-    assert asked == {"prompt": "sandbox asks: Jupyter password:", "password": True}
-    kernel.kc.input("four")
-    assert ("stream", {"name": "stdout", "text": "4\n"}) in kernel.outputs(request)
-    kernel.reply(request)
-
-
-def test_each_of_many_cells_gets_its_own_output(kernel):
-    requests = {kernel.kc.execute(f"print('token', {number})"): number for number in range(60)}
-    for request, number in requests.items():
-        printed = [content["text"] for kind, content in kernel.outputs(request) if kind == "stream"]
-        assert "".join(printed) == f"token {number}\n"
-    for request in requests:
-        assert kernel.reply(request)["status"] == "ok"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.mcp.tools import OBJECTS, TEXT, WHOLE, Reply, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
 from sandbox_kernel.agent.tool import Answer, storable
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
@@ -47,11 +47,10 @@ class FileTools:
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools, in the order in which clients list them."""
-        read = answer_schema(content=TEXT, encoding=TEXT, size=WHOLE)
         return (
-            Tool(self.read_file, "Read a file of the sandbox", read, read_only=True),
-            Tool(self.write_file, "Write a file of the sandbox", answer_schema(size=WHOLE), destructive=True),
-            Tool(self.list_dir, "List a folder of the sandbox", answer_schema(entries=OBJECTS), read_only=True),
+            Tool(self.read_file, "Read a file of the sandbox", read_only=True),
+            Tool(self.write_file, "Write a file of the sandbox", destructive=True),
+            Tool(self.list_dir, "List a folder of the sandbox", read_only=True),
         )
 
     async def read_file(
@@ -131,16 +130,11 @@ class HereTools:
 
     def tools(self, *, may_apply: bool) -> tuple[Tool, ...]:
         """Return the tools, in the order in which clients list them; none for a sandbox that works on no folder."""
-        seen = answer_schema(changes=OBJECTS, patch=TEXT, digest=TEXT)
-        done = answer_schema(changes=OBJECTS, left_out={"type": "array", "items": TEXT}, message=TEXT)
         found = (
-            Tool(self.folder_changes, "What changed in the user's folder", seen, read_only=True),
-            Tool(
-                self.discard_changes, "Drop changes to the user's folder", answer_schema(changes=OBJECTS),
-                destructive=True,
-            ),
-            Tool(self.apply_changes, "Write changes to the user's folder", done, destructive=True),
-        )  # fmt: skip
+            Tool(self.folder_changes, "What changed in the user's folder", read_only=True),
+            Tool(self.discard_changes, "Drop changes to the user's folder", destructive=True),
+            Tool(self.apply_changes, "Write changes to the user's folder", destructive=True),
+        )
         return () if self._box.here is None else found if may_apply else found[:2]
 
     async def folder_changes(self, call: ToolCall, paths: _Paths = None) -> Reply:

@@ -131,7 +131,6 @@ def _tool(tool: Tool, description: str, schema: dict[str, object]) -> types.Tool
         title=tool.title,
         description=description,
         input_schema=schema,
-        output_schema=tool.output,
         annotations=hints,
     )
 

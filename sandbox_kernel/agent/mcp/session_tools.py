@@ -16,7 +16,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from sandbox_kernel.agent.mcp.permissions import DomainRights
-from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Timeout, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.tools import Reply, Timeout, Tool, ToolCall
 from sandbox_kernel.agent.tool import Answer, bounded, result_answer, shown, with_failures, with_hints
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
@@ -65,12 +65,11 @@ class SessionTools:
 
     def tools(self, *, open_world: bool) -> tuple[Tool, ...]:
         """Return the tools, in the order in which clients list them."""
-        tried = answer_schema(results=OBJECTS)
         return (
-            Tool(self.session_run, "Run a cell in a session", RUN_ANSWER, open_world=open_world),
-            Tool(self.session_undo, "Take back cells of a session", RUN_ANSWER, destructive=True),
-            Tool(self.session_explore, "Try several cells from the same state", tried, open_world=open_world),
-            Tool(self.session_keep, "Keep one of the explored candidates", answer_schema()),
+            Tool(self.session_run, "Run a cell in a session", open_world=open_world),
+            Tool(self.session_undo, "Take back cells of a session", destructive=True),
+            Tool(self.session_explore, "Try several cells from the same state", open_world=open_world),
+            Tool(self.session_keep, "Keep one of the explored candidates"),
         )
 
     def running(self) -> list[Session]:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from sandbox_kernel.agent.mcp.file_tools import FileTools, HereTools
 from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
-from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
 from sandbox_kernel.agent.tool import SandboxTool, error_answer, internal_error, with_failures
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.backends.wasm.prepare import engine_version
@@ -43,8 +43,8 @@ class Toolbox:
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions = SessionTools(self._rights, lambda: self.exec.limits)
         open_world = box.policy.network or bool(box.policy.network_rules)
-        run = Tool(self.sandbox_exec, "Run a program in a sandbox", RUN_ANSWER, open_world=open_world)
-        report = Tool(self.report, "What the sandbox enforces here", answer_schema(lines=OBJECTS), read_only=True)
+        run = Tool(self.sandbox_exec, "Run a program in a sandbox", open_world=open_world)
+        report = Tool(self.report, "What the sandbox enforces here", read_only=True)
         sessions = self._sessions.tools(open_world=open_world)
         files = FileTools(lambda: self.box).tools()
         here = HereTools(box).tools(may_apply=may_apply)

@@ -27,21 +27,6 @@ Timeout = Annotated[
     int,
     Meta(ge=1, le=MOST_TIMEOUT_S, description="Wall-clock limit in seconds; what was printed until then is kept."),
 ]
-OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
-TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer"}
-
-
-def answer_schema(*required: str, **properties: Schema) -> Schema:
-    """Return the JSON Schema of an answer with these fields; it may have more."""
-    status: Schema = {"type": "string", "enum": ["success", "failed", "timeout", "memory_exceeded", "error"]}
-    return {"type": "object", "properties": {"status": status, **properties}, "required": ["status", *required]}
-
-
-RUN_ANSWER = answer_schema(
-    "stdout", "stderr", "exit_code", "duration_ms",
-    stdout=TEXT, stderr=TEXT, exit_code={"type": ["integer", "null"]}, duration_ms={"type": "integer", "minimum": 0},
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +54,6 @@ class Tool:
 
     act: Callable[..., Awaitable[Reply]]
     title: str
-    output: Schema
     read_only: bool = False
     destructive: bool = False
     open_world: bool = False

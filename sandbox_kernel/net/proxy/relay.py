@@ -50,20 +50,13 @@ async def say_and_linger(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLimits:
-    """Limits on what a hostile client may cost. ``FetchPolicy`` limits connections and requests a minute.
+    """Limits on what a hostile client may cost. ``FetchPolicy`` limits connections and requests a minute."""
 
-    Args:
-        head_bytes: Largest head of a request in bytes.
-        head_timeout_s: Seconds in which the head of a request must arrive.
-        idle_timeout_s: Seconds without traffic after which a connection is closed.
-        tls_ports: Ports on which a tunnel must carry TLS.
-        http_ports: Ports on which a tunnel must carry TLS or HTTP.
-
-    """
-
+    #: The head of a request: its largest size, and the time in which it must arrive.
     head_bytes: int = 32 * 1024
     head_timeout_s: float = 10.0
     idle_timeout_s: float = 120.0
+    #: Ports on which a tunnel must carry TLS, and TLS or HTTP.
     tls_ports: frozenset[int] = frozenset((443,))
     http_ports: frozenset[int] = frozenset((80,))
 

@@ -1,4 +1,1 @@
-"""The papermill engine ``sandbox``: runs notebooks in a jail and goes on at a cell that failed.
-
-papermill finds it by its entry point. Read ``engine.py`` first.
-"""
+"""The papermill engine ``sandbox``, which papermill finds by its entry point. Read ``engine.py``."""

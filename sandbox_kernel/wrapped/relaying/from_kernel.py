@@ -20,9 +20,16 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.json_value import check_json, size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
-from sandbox_kernel.wrapped.relaying import clean_outputs
-from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, DISPLAYS, MalformedMessage, OutputCleaner, Table
-from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest, clean_reply
+from sandbox_kernel.wrapped.relaying import cleaning
+from sandbox_kernel.wrapped.relaying.cleaning import (
+    COMMS,
+    DISPLAYS,
+    CompletionRequest,
+    MalformedMessage,
+    OutputCleaner,
+    Table,
+    clean_reply,
+)
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
@@ -197,7 +204,7 @@ def read_message(channel: str, packet: Packet | None) -> KernelMessage:
         raise MalformedMessage
     if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
         raise MalformedMessage
-    own, of = clean_outputs.header(header), clean_outputs.header(parent)
+    own, of = cleaning.header(header), cleaning.header(parent)
     return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
 
 

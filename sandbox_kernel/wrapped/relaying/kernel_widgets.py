@@ -19,7 +19,7 @@ from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
-from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
+from sandbox_kernel.wrapped.relaying.cleaning import COMMS, Table
 from sandbox_kernel.wrapped.relaying.outside import Outside
 
 #: The most messages of pages that wait for the kernel; a page sends its next one when it was told that one is done.

@@ -17,7 +17,7 @@ from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.kernel_words import remark
-from sandbox_kernel.wrapped.relaying.clean_outputs import Table
+from sandbox_kernel.wrapped.relaying.cleaning import Table
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 # What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.

@@ -16,8 +16,7 @@ import zmq
 from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
-from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
-from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
+from sandbox_kernel.wrapped.relaying.cleaning import COMMS, CompletionRequest, Table
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel, Requests, SentCell
 from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets

@@ -65,6 +65,7 @@ def test_the_users_answer_is_a_change_of_the_policy_and_written_down(mode: str, 
     try:
         refused = held.answer("sandbox_exec", language="python", code=code)
         assert refused["status"] == "failed" and "run it again" in refused["notes"][-1]
+        assert [each["rule"] for each in refused["violations"]] == ["port_not_allowed"]
         assert held.answer("sandbox_exec", language="python", code=code)["stdout"] == "200\n"
         again = held.answer("session_run", code=code)
         assert again["status"] == "failed" and "from now on" in again["notes"][-1]
@@ -74,6 +75,7 @@ def test_the_users_answer_is_a_change_of_the_policy_and_written_down(mode: str, 
         held.close()
     assert user.asked == [f"A program in the sandbox wanted to reach 127.0.0.1:{port}. May programs reach it?"] * 2
     events = [(line["event"], line["host"]) for line in map(json.loads, (tmp_path / "audit").read_text().splitlines())]
+    assert {("refused", "127.0.0.1"), ("allowed", "127.0.0.1"), ("finished", "127.0.0.1")} <= set(events)
     assert [each for each in events if each[0].startswith("granted")] == [
         ("granted_once", "127.0.0.1"), ("granted", "127.0.0.1"),
     ]  # fmt: skip

@@ -86,6 +86,7 @@ def test_every_row_of_the_table_is_decided() -> None:
 def test_a_line_asks_for_a_right(text: str, right: str) -> None:
     assert lacking(text) == (right,)
     refused = LineRights(LineSetting.ASK).refusal((right,))
+    assert isinstance(refused, PolicyViolation)
     assert right in str(refused) and f"{LINES_VARIABLE}=all" in str(refused)
 
 
@@ -329,10 +330,6 @@ def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.
 
         asyncio.run(go())
         assert ("%sandbox allow once ./missing.txt" in page.text) is offered
-
-
-def test_a_refusal_is_typed() -> None:
-    assert isinstance(LineRights(LineSetting.LOCKED).refusal(["--gpu all"]), PolicyViolation)
 
 
 def test_a_question_that_found_nobody_is_not_asked_again(notebook: Notebook) -> None:
