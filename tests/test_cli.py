@@ -35,30 +35,17 @@ def cli(*words: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> s
 # Pure parts
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("1h", 3600), ("0.5s", 0.5), ("1.5m", 90)]
-)
-def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
-    assert duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "s", "-5s", "5 s", "5S", "5sec", "1e3s", "nan", "inf", "5s5s", ".5s", "٣s"])
-def test_what_is_no_duration_is_quoted_with_examples(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="500ms, 5s or 2m"):
-        duration(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "mb"), [("64M", 64), ("1G", 1024), ("2048K", 2), ("1.5g", 1536), ("64MB", 64), ("64MiB", 64), ("1K", 1)]
-)
-def test_a_size_is_read_in_megabytes(text: str, mb: int) -> None:
-    assert megabytes(text) == mb
-
-
-@pytest.mark.parametrize("text", ["", "64", "M", "-1M", "64 M", "64X", "1e3M", "nanM", "64Mb5"])
-def test_what_is_no_size_is_quoted_with_examples(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="512K, 64M or 1G"):
-        megabytes(text)
+def test_durations_and_sizes_are_read_with_their_units_and_what_is_none_is_quoted_with_examples() -> None:
+    seconds = {"500ms": 0.5, "5s": 5, "5": 5, "2m": 120, "1h": 3600, "0.5s": 0.5, "1.5m": 90}
+    assert {text: duration(text) for text in seconds} == pytest.approx(seconds)
+    sizes = {"64M": 64, "1G": 1024, "2048K": 2, "1.5g": 1536, "64MB": 64, "64MiB": 64, "1K": 1}
+    assert {text: megabytes(text) for text in sizes} == sizes
+    for text in ("", "s", "-5s", "5 s", "5S", "5sec", "1e3s", "nan", "inf", "5s5s", ".5s", "٣s"):
+        with pytest.raises(argparse.ArgumentTypeError, match="500ms, 5s or 2m"):
+            duration(text)
+    for text in ("", "64", "M", "-1M", "64 M", "64X", "1e3M", "nanM", "64Mb5"):
+        with pytest.raises(argparse.ArgumentTypeError, match="512K, 64M or 1G"):
+            megabytes(text)
 
 
 def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_dashes() -> None:

@@ -62,7 +62,16 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--json", action="store_true", help="print the whole result as JSON")
     add("-q", "--quiet", action="store_true", help="print no receipt")
-    add_here_options(parser)
+    add_option(
+        parser, "--here", metavar="DIR",
+        help="work on a folder (this one without =DIR), copy-on-write: nothing in it changes until you apply",
+    )  # fmt: skip
+    add("--apply", action="store_true", help="write what changed to the folder when the program ends well")
+    add(
+        "--apply-also", action="append", metavar="PATH",
+        help="with --apply: write this change too, which is written only when named (.git, .vscode, …); repeatable",
+    )  # fmt: skip
+    add("--diff", metavar="FILE", help="write what changed to FILE as a patch for git apply; - prints it")
     add_policy_options(parser)
     add("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
@@ -172,21 +181,6 @@ def _is_hidden(path: str) -> bool:
     from sandbox_kernel.workspace.hidden import is_hidden  # only runs on a folder need it
 
     return is_hidden(path)
-
-
-def add_here_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a folder that the program works on."""
-    add_option(
-        parser, "--here", metavar="DIR",
-        help="work on a folder (this one without =DIR), copy-on-write: nothing in it changes until you apply",
-    )  # fmt: skip
-    add = parser.add_argument
-    add("--apply", action="store_true", help="write what changed to the folder when the program ends well")
-    add(
-        "--apply-also", action="append", metavar="PATH",
-        help="with --apply: write this change too, which is written only when named (.git, .vscode, …); repeatable",
-    )  # fmt: skip
-    add("--diff", metavar="FILE", help="write what changed to FILE as a patch for git apply; - prints it")
 
 
 def sort_out_here(options: argparse.Namespace) -> None:

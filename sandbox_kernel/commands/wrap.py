@@ -62,7 +62,8 @@ def wrap(options: argparse.Namespace) -> int:
         memory_mb=options.memory,
         timeout_s=options.timeout,
         record=check_path(options.record) if options.record else "",
-        here=_folder(options.here),
+        # A path that does not depend on where one is; the notebook's own folder stays that.
+        here=options.here if options.here in ("", ".") else ProjectFolder(options.here).path,
     )
     needed_files(chosen.command, chosen.env, chosen.resource_dir)
     prefix = sys.prefix if options.sys_prefix else options.prefix
@@ -74,11 +75,6 @@ def wrap(options: argparse.Namespace) -> int:
         if not os.path.exists(os.path.expanduser(host)):
             sys.stderr.write(f"sandbox-kernel: {host!r} is not there; the kernel does not start until it is\n")
     return 0
-
-
-def _folder(here: str) -> str:
-    """Return the folder of ``--here`` as the kernelspec names it: a path that does not depend on where one is."""
-    return here if here in ("", ".") else ProjectFolder(here).path
 
 
 def add_unwrap_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import marshal
 import os
 import signal
 import subprocess
 import time
+from dataclasses import asdict
 
 from sandbox_kernel.errors import EnforcerFailed, SandboxError
 from sandbox_kernel.jail.accounting.folder_watch import FolderWatch
@@ -58,7 +60,7 @@ class OpenJail(Jail):
     def _command(self, control: int, channel: int) -> SpawnOrder:
         """See ``Jail``. The gate changes its user itself, because only root may be able to read its program."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
-        spec_fd = memory_file("spec", spec.to_bytes())
+        spec_fd = memory_file("spec", marshal.dumps(asdict(spec), 2))
         self._child_fds.append(spec_fd)
         argv = [
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate.open_gate"), self.places.guest,

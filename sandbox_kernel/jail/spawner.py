@@ -82,14 +82,12 @@ def _serve(orders: _Orders) -> None:
         try:
             if start.view:
                 show_view(start.view)
-            who: dict[str, object] = {}
-            if start.uid is not None:
-                who = {"user": start.uid, "group": start.uid, "extra_groups": []}
             # A new process session: Ctrl+C in a terminal and ipykernel's interrupt go to the host's process group.
             child = subprocess.Popen(
                 list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
-                pass_fds=tuple(start.pass_fds), start_new_session=True, **who,
-            )  # type: ignore[call-overload]  # fmt: skip
+                pass_fds=tuple(start.pass_fds), start_new_session=True,
+                user=start.uid, group=start.uid, extra_groups=None if start.uid is None else [],
+            )  # fmt: skip
             answer.put(child)
         except BaseException as error:
             answer.put(error)

@@ -324,10 +324,6 @@ class Templates:
             old = [self._ready.pop(kind) for kind in list(self._ready) if kind not in kinds]
         self._retire(old)
 
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._ready)
-
     def close(self) -> None:
         """Retire every template and make no more. Those with jails end with their last jail."""
         self._most = 0

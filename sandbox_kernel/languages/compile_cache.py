@@ -15,7 +15,7 @@ from sandbox_kernel.util.own_folder import OwnFiles, cache_root
 from sandbox_kernel.util.values import dataclass
 
 MAX_BYTES = 256 * MIB
-MAX_ENTRY_BYTES = 32 * MIB
+MAX_ENTRY_BYTES = 64 * MIB
 _MAGIC = b"sandbox-kernel compiled 1\n"
 
 

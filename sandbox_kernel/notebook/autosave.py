@@ -1,7 +1,6 @@
 """Saves the sessions of a notebook by themselves, and offers the last state to the next kernel of that notebook.
 
-While autosave is on, states are saved every few minutes and at an orderly end, each only when a cell has changed it
-since the last time. Saving waits for a running cell, on a thread of its own, and pickles in a fork of the session.
+Saving waits for a running cell, on a thread of its own, and pickles in a fork of the session.
 
     CACHE/autosave/NOTEBOOK/last/LANGUAGE-NAME       what the kernel saved that saved last
     CACHE/autosave/NOTEBOOK/earlier/LANGUAGE-NAME    what the kernel before that one left

@@ -153,11 +153,7 @@ def completeness(code: str, defaults: CellOptions) -> dict[str, str]:
         return {"status": "invalid"}
     if plan.options.effective_language is not Language.PYTHON or first.startswith("%%sandbox"):
         return {"status": "complete"}
-    return python_completeness(plan.code)
-
-
-def python_completeness(code: str) -> dict[str, str]:
-    """Return the same for Python code without magics."""
+    code = plan.code
     if not code.strip() or len(code) > MAX_PARSED or _DEEP.search(code):
         return {"status": "complete"}
     lines = [line for line in code.splitlines() if not line.startswith(("%", "!"))]

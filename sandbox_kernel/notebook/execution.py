@@ -127,16 +127,14 @@ class NotebookState:
 
 @dataclass(frozen=True, kw_only=True)
 class CellReply:
-    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
-
-    ``refused`` is why the cell was not run, or not to its end. ``reply`` is what the session gives the front end;
-    None when no session ran the cell.
-    """
+    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    #: Why the cell was not run, or not to its end.
     refused: SandboxError | None = None
+    #: What the session gives the front end; None when no session ran the cell.
     reply: FrontEndReply | None = None
 
 

@@ -78,16 +78,10 @@ def _text(text: str) -> tuple[Message, ...]:
     return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
-def _show(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    words = context.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
-    return _text(f"%sandbox {words}")
-
-
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """Show what cells may touch, as a table."""
     title, rows = f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)
-    width = max(len(name) for name, _ in rows)
-    text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    text = "\n".join([title, *(f"  {name:<12}  {value}" for name, value in rows)])
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in rows
@@ -150,6 +144,15 @@ def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             "%sandbox undo once more takes back the cell before it."
         )
     return _text("\n".join(session.undo(command.count).notes))
+
+
+def _go(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session = session_of(command, context)
+    # A cell that was run again after an undo may have its number twice: the newest counts.
+    found = [node for node in session.history() if node.number == command.count and node.id]
+    if not found:
+        raise SessionError(f"no state was kept after cell [{command.count}]; %sandbox tree lists those there are")
+    return _text("\n".join(session.checkout(found[-1]).notes))
 
 
 def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -310,7 +313,9 @@ def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
-    "show": _show,
+    "show": lambda command, context: _text(
+        f"%sandbox {context.defaults.words() or f'--timeout {duration_text(DEFAULT_TIMEOUT_S)}'}"
+    ),
     "help": lambda command, context: _text(usage()),
     "defaults": _defaults,
     "reset": _defaults,
@@ -323,6 +328,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "files": _files,
     "undo": _undo,
     "redo": lambda command, context: _text("\n".join(session_of(command, context).redo(command.count).notes)),
+    "go": _go,
     "checkpoint": _checkpoint,
     "checkout": lambda command, context: _text(
         "\n".join(session_of(command, context).checkout(command.target or "").notes)

@@ -1,8 +1,7 @@
 """``%%sandbox`` and ``%sandbox`` in the ordinary Python kernel and in terminal IPython.
 
 The cell runs on an event loop in its own thread. Meanwhile the main thread shows its output, asks the user for input,
-and waits. So Ctrl-C stops the sandbox and nothing else, output appears while the cell runs, and the Stop button works
-although this cell blocks the kernel's shell.
+and waits. So Ctrl-C stops the sandbox and nothing else, and the Stop button works although this cell blocks the shell.
 
 Failures are raised as exceptions of our own: for IPython's ``UsageError`` clients would get the status "ok".
 """

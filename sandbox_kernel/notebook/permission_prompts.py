@@ -70,16 +70,6 @@ class Offer:
             return f"%sandbox allow once {word}"
         return f"%sandbox allow {word}" + (f" --session {self.session}" if self.session else "")
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the offer as the page gets it."""
-        return {
-            "kind": str(self.wanted.kind),
-            "what": self.wanted.what,
-            "sentence": self.sentence,
-            "once_means": self.once_means,
-            "lines": {str(answer): self.line(answer) for answer in OfferAnswer},
-        }
-
 
 def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
     """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
@@ -103,15 +93,19 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
     """Return the MIME bundle of some offers: for buttons, for a page without them, and for a terminal."""
     text: list[str] = []
     html = ""
+    buttons: list[dict[str, object]] = []
     for offer in offers:
-        once, session, never = (offer.line(answer) for answer in OfferAnswer)
+        lines = {str(answer): offer.line(answer) for answer in OfferAnswer}
+        told = {"sentence": offer.sentence, "once_means": offer.once_means}
+        buttons.append({"kind": str(offer.wanted.kind), "what": offer.wanted.what, **told, "lines": lines})
+        once, session, never = lines.values()
         text += [offer.sentence, f"  once: {once}", f"  for this session: {session}", f"  never: {never}"]
         html += (
             f"<div>{escape(offer.sentence)} Allow it once: <code>{escape(once)}</code>, for this session: "
             f"<code>{escape(session)}</code>, never: <code>{escape(never)}</code></div>"
         )
     return {
-        MIME: {"version": 1, "offers": [offer.to_dict() for offer in offers]},
+        MIME: {"version": 1, "offers": buttons},
         "text/html": f'<div class="mathjax_ignore tex2jax_ignore">{html}</div>',
         "text/plain": "\n".join(text),
     }

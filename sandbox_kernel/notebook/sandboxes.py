@@ -248,7 +248,7 @@ class NotebookSandboxes:
         box = self.box(options)
         if names:
             self._functions.change(names, variables, self.boxes(), self.sessions.with_state().values())
-            self.sessions.close_unused()
+            self.sessions.close(unused=True)  # a new one has the functions
         return self._functions.told(box, options.effective_language, self.sessions)
 
     def check_network(self, options: CellOptions, policy: SandboxPolicy) -> None:

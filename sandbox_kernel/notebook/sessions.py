@@ -224,13 +224,9 @@ class NotebookSessions:
         ended = self._close(lambda held: held.session is session)
         return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
 
-    def close_unused(self) -> None:
-        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
-        self._close(lambda held: not held.used)
-
-    def close(self) -> None:
-        """Close all sessions; may be called twice."""
-        self._close(lambda held: True)
+    def close(self, *, unused: bool = False) -> None:
+        """Close all sessions, or only those that were opened in advance and have run no cell; may be called twice."""
+        self._close(lambda held: not (unused and held.used))
 
     def _close(self, which: Callable[[_Held], bool]) -> list[Key]:
         with self._lock:
@@ -317,10 +313,6 @@ class RightsChange(NamedTuple):
     right: dict[str, Any]
     words: str = ""
 
-    def make(self, session: Session, *, back: bool = False) -> None:
-        """Make the change, or take it ``back``."""
-        (session.allow if self.gains is not back else session.revoke)(**self.right)
-
 
 def change_all(changes: Sequence[tuple[Session, RightsChange]]) -> None:
     """Make all changes or, when a session refuses one, none: those made before it are taken back."""
@@ -328,12 +320,12 @@ def change_all(changes: Sequence[tuple[Session, RightsChange]]) -> None:
     try:
         # Memory cannot be taken back, so it comes last.
         for session, change in sorted(changes, key=lambda each: "memory_mb" in each[1].right):
-            change.make(session)
+            (session.allow if change.gains else session.revoke)(**change.right)
             done.append((session, change))
     except BaseException:
         for session, change in reversed(done):
             if "memory_mb" not in change.right:
-                change.make(session, back=True)
+                (session.revoke if change.gains else session.allow)(**change.right)
         raise
 
 

@@ -122,9 +122,8 @@ class CapabilityReport:
     def as_widget(self) -> object:
         """Return the report as an ipywidget whose button *Run again* measures again."""
         again = self.again
-        if again is None:
-            return report_explorer(self.to_dict())
-        return report_explorer(self.to_dict(), lambda on_progress: again(on_progress).to_dict())
+        measure = None if again is None else lambda on_progress: again(on_progress).to_dict()
+        return report_explorer(self.to_dict(), measure)
 
 
 def make_report(

@@ -99,7 +99,11 @@ class BackgroundListener:
                 return
             self._reads += 1
             self._work = self._work or HostWork()
-            found = live.channel.read()
+            try:
+                found = live.channel.read()
+            except SessionError:
+                self.busy()  # the next cell reads the same error, and says so
+                return
             for message in found:
                 if isinstance(message, LateText | DisplayShown):
                     live.background.take(message)

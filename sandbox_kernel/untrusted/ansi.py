@@ -4,10 +4,7 @@ Escape sequences can set a terminal's title, write its clipboard, show misleadin
 Only SGR sequences (colours and weight, ``ESC [ … m``) of codes on a list are kept; none hides text, or gives it the
 colour of its ground. A page makes an element for each, so their number is bounded. A sequence that is split between two
 chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
-that it cannot hide the rest of the output.
-
-Plain text can cost a page much too: lines, marks on one letter, returns in long lines, changes of direction. These are
-bounded (``_Layout``).
+that it cannot hide the rest of the output. What plain text costs a page is bounded too (``_Layout``).
 """
 
 from __future__ import annotations

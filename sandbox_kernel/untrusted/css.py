@@ -34,7 +34,8 @@ _MAX_DECLARATIONS = 40
 #: Values without backslashes (escapes), @ and !, with at most one function call.
 _VALUE = re.compile(r"[A-Za-z0-9#%.,'\" _/+-]+(?:\((?P<inner>[0-9.,% /a-z-]*)\)[A-Za-z0-9#%., ]*)?\Z")
 _FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
-_LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
+#: ``url(#…)``, a reference to an element of the same drawing.
+LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
 _NEGATIVE = re.compile(r"(?<![A-Za-z0-9_#-])-\s*\.?\d")
 
 
@@ -54,13 +55,8 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
         tame = match is not None and (match["inner"] is None or _FUNCTION.search(value[: value.index("(")]))
         if properties is HTML_PROPERTIES:
             tame = tame and not _NEGATIVE.search(value)
-        elif is_local_url(value):
+        elif LOCAL_URL.match(value):
             tame = True
         if tame:
             kept.append(f"{name}:{value}")
     return ";".join(kept) or None
-
-
-def is_local_url(value: str) -> bool:
-    """Whether a value is ``url(#…)``, a reference to an element of the same drawing."""
-    return bool(_LOCAL_URL.match(value))

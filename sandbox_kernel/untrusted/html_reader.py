@@ -116,7 +116,10 @@ class HtmlReader:
         else:
             self._start(name, attributes)
         if name in _RAW and not is_end:
-            self._skip_raw(name)
+            end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._markup, self._at)
+            self._at = len(self._markup) if end is None or name == "plaintext" else end.end()
+            if self._attributes() is None:
+                self._at = len(self._markup)
 
     def _attributes(self) -> dict[str, str] | None:
         found: dict[str, str] = {}
@@ -142,15 +145,6 @@ class HtmlReader:
             self._at = end.end() if end else len(markup)
         else:
             self._at = markup.find(">", at) + 1 or len(markup)
-
-    def _skip_raw(self, name: str) -> None:
-        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._markup, self._at)
-        if end is None or name == "plaintext":
-            self._at = len(self._markup)
-            return
-        self._at = end.end()
-        if self._attributes() is None:
-            self._at = len(self._markup)
 
     def _count(self, parts: int) -> None:
         self._parts += parts

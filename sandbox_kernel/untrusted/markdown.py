@@ -68,7 +68,9 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
     text = _PICTURE.sub(put_aside, text.replace("\ufdd0", "").replace("\ufdd1", ""))
     if len(text) > MAX_MARKDOWN:
         raise ContentRefused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
-    if _cells(text) > MAX_CELLS:
+    # An upper bound for the number of table cells: a short row gets as many cells as the first row.
+    bars = [line.count("|") for line in text.splitlines() if "|" in line]
+    if max(bars, default=0) * len(bars) > MAX_CELLS:
         raise ContentRefused(f"its tables have more than {MAX_CELLS} cells")
     if text.count("](") + text.count("]:") + len(_ADDRESS.findall(text)) > MAX_LINKS:
         raise ContentRefused(f"it holds more than {MAX_LINKS} links")
@@ -80,12 +82,6 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
     except RecursionError:
         raise ContentRefused("it is nested too deeply") from None
     return clean_html(_LEFT_PLACE.sub("", html))
-
-
-def _cells(text: str) -> int:
-    """Return an upper bound for the number of table cells: a short row gets as many cells as the first row."""
-    bars = [line.count("|") for line in text.splitlines() if "|" in line]
-    return max(bars, default=0) * len(bars)
 
 
 @cache

@@ -83,7 +83,8 @@ class SanitizedBundle:
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
     """Clean each representation of a bundle. Never raises, whatever the input is."""
     if not isinstance(data, Mapping):
-        return SanitizedBundle({"text/plain": "[an output was not shown: it is no MIME bundle]"}, {}, _NO_BUNDLE)
+        why = "an output was not shown: it is no MIME bundle"
+        return SanitizedBundle({"text/plain": f"[{why}]"}, {}, (why,))
     removed: list[str] = []
     kept: dict[str, object] = {}
     seen: set[str] = set()
@@ -128,7 +129,6 @@ def sanitize_docstring(data: object) -> SanitizedBundle:
 
 #: Types whose source is shown as text when they are refused.
 _READABLE = frozenset(("text/markdown", "text/latex"))
-_NO_BUNDLE = ("an output was not shown: it is no MIME bundle",)
 
 
 def _says_nothing(text: object) -> bool:

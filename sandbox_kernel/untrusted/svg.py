@@ -11,7 +11,7 @@ from html import escape
 from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.css import SVG_PROPERTIES, clean_style, is_local_url, names
+from sandbox_kernel.untrusted.css import LOCAL_URL, SVG_PROPERTIES, clean_style, names
 from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import defused, may_be_typeset
 
@@ -176,7 +176,7 @@ class _Writer:
                 clean = check_data_url(value) if tag == "image" else value if _FRAGMENT.match(value) else None
                 key = "xlink:href"
             elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
-                is_safe = is_local_url(value) or (_PLAIN.match(value) and not _URL.search(value))
+                is_safe = LOCAL_URL.match(value) or (_PLAIN.match(value) and not _URL.search(value))
                 clean = clean_style(value, properties) if key == "style" else value if is_safe else None
             else:
                 continue

@@ -137,15 +137,15 @@ def as_html(text: str, *, typeset: bool = True) -> str:
     ``typeset`` is False) disables it. The look and the copied text stay the same.
     """
     if not typeset:
-        return _BEGINNING.sub(lambda match: f"<span>{match[0]}</span>", _escaped(text))
+        return _BEGINNING.sub(lambda match: f"<span>{match[0]}</span>", escape(text, quote=False))
     if "\\" not in text and "^^" not in text:
-        return _escaped(text)
+        return escape(text, quote=False)
     pieces, end = [], 0
     for match in _COMMAND.finditer(text):
         if not _only_draws(match, text):
-            pieces += [_escaped(text[end : match.start()]), f"<span>{match[0][0]}</span>"]
+            pieces += [escape(text[end : match.start()], quote=False), f"<span>{match[0][0]}</span>"]
             end = match.start() + 1
-    return "".join(pieces) + _escaped(text[end:])
+    return "".join(pieces) + escape(text[end:], quote=False)
 
 
 def may_be_typeset(markup: str) -> bool:
@@ -163,10 +163,6 @@ def letters_of_formulas(html: str) -> int:
     if "$" not in html and "\\" not in html:
         return 0
     return sum(len(text) for text in TAG.split(html)[::2] if "$" in text or "\\" in text)
-
-
-def _escaped(text: str) -> str:
-    return escape(text, quote=False)
 
 
 def defused(html: str) -> str:

@@ -72,4 +72,7 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
         given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in set_ones}
         return file, WrapOptions(command=tuple(command), **given)
     except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidRequest(f"these are no arguments of {LAUNCHER} ({error}); wrap the kernel again") from None
+        raise InvalidRequest(
+            f"these are no arguments of {LAUNCHER} ({error}); remove the kernel with 'jupyter kernelspec remove' and "
+            "wrap it anew"
+        ) from None

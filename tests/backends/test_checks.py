@@ -17,6 +17,7 @@ from sandbox_kernel.backends.checks import Listener, check_files_fit, host_troub
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.backends.wasm.wheels import Wheels
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, Language
 
@@ -69,14 +70,16 @@ def test_a_host_without_descriptors_says_so_for_wasm_too(nothing_left: None, tmp
     assert backend.run(request).stdout == "hi\n"
 
 
-def test_a_full_store_is_an_error_with_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wat) -> None:
-    def refuse(path: str, data: bytes, mode: int = 0o644) -> None:
+def test_a_full_store_is_an_error_with_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    backend = WasmBackend(store=WasmStore(str(tmp_path / "store")))
+    wheels = Wheels({"thing-1.0-py3-none-any.whl": b"PK"})
+    backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), wheels=wheels)
     monkeypatch.setattr(WasmStore, "_write", staticmethod(refuse))
+    monkeypatch.setattr(backend, "ready", lambda *_: None)
     with pytest.raises(BackendUnavailable, match="No space left on device"):
-        backend.run(ExecRequest(language=Language.WASM, code=wat(""), timeout=30))
+        backend.run(ExecRequest(language=Language.PYTHON, code="1", timeout=30))
 
 
 def test_a_host_without_descriptors_says_so_before_a_thread_is_asked() -> None:

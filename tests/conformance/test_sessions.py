@@ -30,6 +30,17 @@ def test_undo_takes_back_the_last_cell(kernel):
     assert value(kernel, "step") == "1"
 
 
+def test_go_leads_to_the_state_after_the_cell_with_that_number_in_the_margin(kernel):
+    first, _ = kernel.run("step = 1")
+    kernel.run("step = 2")
+    kernel.run("step = 3")
+    kernel.run(f"%sandbox go {first['execution_count']}")
+    assert value(kernel, "step") == "1"
+    for line, words in (("go", "needs the number of a cell"), ("go 9999", "no state was kept after cell [9999]")):
+        reply, _ = kernel.run(f"%sandbox {line}", stop_on_error=False)
+        assert words in reply["evalue"]
+
+
 def test_an_exception_is_one_error_with_its_own_name_and_the_line_of_the_cell(kernel):
     reply, outputs = kernel.run("%%sandbox python\n\nx = 1\nraise KeyError('gone')", stop_on_error=False)
     assert [kind for kind, _ in outputs] == ["error"]

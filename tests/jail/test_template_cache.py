@@ -67,7 +67,7 @@ def test_one_template_serves_every_size(pool: Pool, templates: Templates) -> Non
     for memory_mb in (64, 128):
         pool.warm(real_walls(memory_mb))
     until(pool, 4)
-    assert len(templates) == 1
+    assert len(templates._ready) == 1
     assert all(isinstance(jail, TemplateJail) for shelf in pool._kinds.values() for jail in shelf.spares)
 
 
@@ -99,9 +99,9 @@ def test_templates_are_few(templates: Templates) -> None:
 def test_a_kind_that_nobody_asks_for_is_given_up(templates: Templates) -> None:
     templates.prepare(real_walls())
     templates.keep_only({real_walls(64)})
-    assert len(templates) == 1
+    assert len(templates._ready) == 1
     templates.keep_only(set())
-    assert len(templates) == 0
+    assert len(templates._ready) == 0
 
 
 def test_a_template_that_grew_old_is_replaced(templates: Templates, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_closing_ends_the_templates_and_none_is_made_afterwards(templates: Templ
     templates.close()
     assert not template.alive
     templates.prepare(real_walls())
-    assert len(templates) == 0
+    assert len(templates._ready) == 0
 
 
 def test_where_no_template_can_be_made_jails_are_started_one_by_one_and_the_report_says_so(
@@ -146,7 +146,7 @@ def test_where_no_template_can_be_made_jails_are_started_one_by_one_and_the_repo
 def test_templates_can_be_switched_off(pool: Pool, templates: Templates) -> None:
     pool.warm(replace(real_walls(), templates=False))
     until(pool, 2)
-    assert len(templates) == 0
+    assert len(templates._ready) == 0
     backend = ProcessBackend(ProcessConfig(templates=False, pool_size=0))
     request = ExecRequest(language=Language.PYTHON, code="1", timeout=1)
     assert not backend.walls(request, backend._recipe(request)).templates
@@ -154,7 +154,7 @@ def test_templates_can_be_switched_off(pool: Pool, templates: Templates) -> None
 
 def test_walls_of_another_enforcer_have_no_template(templates: Templates) -> None:
     templates.prepare(replace(real_walls(), enforcer="landlock"))
-    assert len(templates) == 0
+    assert len(templates._ready) == 0
 
 
 def test_a_forked_child_of_the_host_leaves_the_templates_to_its_parent(pool: Pool, templates: Templates) -> None:
@@ -163,7 +163,7 @@ def test_a_forked_child_of_the_host_leaves_the_templates_to_its_parent(pool: Poo
     template = only(templates)
     child = os.fork()
     if child == 0:
-        fine = len(templates) == 0 and template.control.fileno() < 0
+        fine = len(templates._ready) == 0 and template.control.fileno() < 0
         template.hold(-1)
         template.retire()
         os._exit(0 if fine else 1)

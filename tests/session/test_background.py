@@ -11,11 +11,14 @@ import pytest
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model.notes import NoteKind
+from sandbox_kernel.session.background import BackgroundListener
 from sandbox_kernel.session.cell import displays
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from tests.session.conftest import Value
+from tests.session.worker.test_hostile_worker import FIND
 
 
 def settled(session: Session) -> None:
@@ -59,7 +62,8 @@ def test_what_goes_wrong_between_cells_is_told_to_the_next_cell(session: Session
     worker = session._supervisor.live
     assert worker is not None
     os.kill(worker.channel.speaker, signal.SIGKILL)
-    worker._keep_present()  # as after a cell, to a worker that is dead
+    worker._ran(by_cell=False)
+    worker.keep_state()  # as after a cell, to a worker that is dead
     session._supervisor.make_ready()
     assert session._supervisor._unready is not None
     result = session.run("print(x)")
@@ -107,3 +111,25 @@ def test_threads_of_a_program_are_heard_between_cells_until_the_host_has_worked_
         heard += 1
     assert (heard == 20) is heard_on
     assert session.run("1").ok
+
+
+def test_a_worker_that_floods_the_channel_with_nonsense_is_read_no_more_until_the_next_cell_tells_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    stopped, hear = threading.Event(), BackgroundListener._hear
+
+    def count(listener: BackgroundListener, supervisor: WorkerSupervisor) -> None:
+        hear(listener, supervisor)
+        reads.append(listener._reads)
+        if listener._fd < 0:
+            stopped.set()
+
+    monkeypatch.setattr(BackgroundListener, "_hear", count)
+    flood = "def flood():\n    go.wait()\n    while True: send(b'{not json')\nthreading.Thread(target=flood, daemon=True).start()"
+    front_end = FrontEnd(on_reply=lambda reply: None, late=Heard())
+    asyncio.run(session.arun(f"{FIND}\nimport threading; go = threading.Event()\n{flood}", front_end=front_end))
+    asyncio.run(session.arun("threading.Timer(0.3, go.set).start()", front_end=front_end))
+    assert stopped.wait(60)
+    assert len(reads) < 10
+    assert NoteKind.WORKER_ENDED in [note.kind for note in session.run("1").notes]

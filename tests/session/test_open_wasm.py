@@ -185,21 +185,17 @@ def test_a_large_session_is_saved_and_loaded(session: WasmSession, backend: Wasm
     assert [name for name in Path(backend.store.folder).iterdir() if name.name.startswith(".image")] == []
 
 
-def test_a_session_of_another_version_is_refused(
+def test_a_damaged_session_and_one_of_another_version_are_refused(
     session: WasmSession, backend: WasmBackend, tmp_path: Path, monkeypatch
 ) -> None:
     session.save(tmp_path / "s")
-    monkeypatch.setattr(open_wasm, "guest_digest", lambda _guest: "0" * 64)
-    with pytest.raises(InvalidRequest, match="load it with the version that saved it"):
-        load_wasm_session(backend, tmp_path / "s")
-
-
-def test_a_damaged_session_is_refused(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
-    session.save(tmp_path / "s")
     data = bytearray((tmp_path / "s").read_bytes())
     data[-5] ^= 1
-    (tmp_path / "s").write_bytes(data)
+    (tmp_path / "damaged").write_bytes(data)
     with pytest.raises(InvalidRequest, match="damaged"):
+        load_wasm_session(backend, tmp_path / "damaged")
+    monkeypatch.setattr(open_wasm, "guest_digest", lambda _guest: "0" * 64)
+    with pytest.raises(InvalidRequest, match="load it with the version that saved it"):
         load_wasm_session(backend, tmp_path / "s")
 
 
@@ -248,12 +244,5 @@ def test_the_facade_opens_and_loads_them(tmp_path: Path) -> None:
         assert other.run("x").displays[-1].data["text/plain"] == "5"
         forked = session.fork()
     assert not session.alive and not other.alive and not forked.alive
-
-
-def test_a_saved_session_is_loaded_without_making_a_sandbox_first(session: WasmSession, tmp_path: Path) -> None:
-    session.run("let y = 6")
-    session.save(tmp_path / "s")
-    with Sandbox.load_session(tmp_path / "s", name="again") as other:
-        assert other.name == "again"
-        assert other.run("y * 7").displays[-1].data["text/plain"] == "42"
-        assert other.run("require('fs').writeFileSync('f', 'x'); 0").ok
+    with Sandbox.load_session(tmp_path / "s", name="again") as other:  # without making a sandbox first
+        assert (other.name, other.run("x").displays[-1].data["text/plain"]) == ("again", "5")

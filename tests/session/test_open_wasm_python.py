@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,23 +69,11 @@ def test_the_scientific_packages_are_there_and_frames_and_figures_are_shown(sess
 @pytest.mark.slow
 def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
     session.run("x = 1")
-    for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
-        stopped = session.run(code, timeout=1)
-        assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
-        assert value(session.run("x")) == "1"
+    stopped = session.run("x = 2\nwhile True: pass", timeout=1)
+    assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
+    assert value(session.run("x")) == "1"
     full = session.run("x = 2; b = bytearray(900 << 20)")
     assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
-    assert value(session.run("x")) == "1"
-
-
-def test_an_interrupt_ends_the_cell_and_the_session_goes_on(session: WasmSession) -> None:
-    session.run("x = 1")
-    seen = threading.Event()
-    stopper = threading.Thread(target=lambda: (seen.wait(30), session.interrupt()))
-    stopper.start()
-    stopped = session.run("print('go', flush=True)\nwhile True: pass", 60, lambda *_: seen.set())
-    stopper.join()
-    assert stopped.status is Status.INTERRUPTED
     assert value(session.run("x")) == "1"
 
 

@@ -116,12 +116,6 @@ def test_the_lines_of_one_output_are_bounded_together() -> None:
     assert few_colours([line] * (MAX_COLOURS // 100 + 1)) == ["x" * 100] * (MAX_COLOURS // 100 + 1)
 
 
-def test_the_colours_that_text_leaves_on_are_ended_once() -> None:
-    stream = ColourFilter()
-    stream.feed("\x1b[1;31mx\x1b[39m")
-    assert (stream.end_colours(), stream.end_colours()) == ("\x1b[0m", "")
-
-
 def fed(chunk: str, times: int) -> str:
     colours = ColourFilter()
     return "".join(colours.feed(chunk) for _ in range(times)) + colours.close()

@@ -122,6 +122,7 @@ def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() 
         ('<!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "declares entities"),
         ('<!DOCTYPE svg [<!ATTLIST g fill CDATA "x">]><svg><g/></svg>', "declares entities or attributes"),
         ("<svg><g></svg>", "not well-formed"),
+        ("<p>x</p>", "there is no <svg> in it"),
     ],
 )
 def test_drawings_that_cost_too_much_are_refused(drawing: str, reason: str) -> None:

@@ -24,17 +24,13 @@ def encoded(data):
     return base64.b64encode(data).decode()
 
 
-@pytest.mark.parametrize("mime", FORMATS)
-def test_a_real_picture_passes_and_is_canonical(mime):
-    text = base64.encodebytes(picture(mime)).decode()
-    assert base64.b64decode(check_image(mime, text), validate=True) == picture(mime)
-
-
 @pytest.mark.parametrize(
-    ("mime", "options"), [("image/webp", {"lossless": True}), ("image/jpeg", {"progressive": True})]
+    ("mime", "options"),
+    [*((mime, {}) for mime in FORMATS), ("image/webp", {"lossless": True}), ("image/jpeg", {"progressive": True})],
 )
-def test_the_less_common_variants_pass(mime, options):
-    assert check_image(mime, encoded(picture(mime, **options)))
+def test_a_real_picture_passes_and_is_canonical(mime, options):
+    text = base64.encodebytes(picture(mime, **options)).decode()
+    assert base64.b64decode(check_image(mime, text), validate=True) == picture(mime, **options)
 
 
 @pytest.mark.parametrize("mime", FORMATS)

@@ -131,7 +131,7 @@ class WasmLanguages:
         tell(f"{guest.version} is ready", 1.0)
 
     def prepare_science(self, on_progress: OnProgress | None = None) -> None:
-        """Prepare the Python of sessions with its scientific packages. Takes minutes, once; never done on demand."""
+        """Prepare the Python of sessions with its scientific packages, for minutes; never done on demand."""
         guest = catalogue()[Language.PYTHON].session
         assert guest is not None
         self._prepare(guest, switches_of(guest), on_progress)

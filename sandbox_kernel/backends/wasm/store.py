@@ -53,14 +53,6 @@ class StoreEntry:
             raise KeyError(f"{self.path} holds no file {name!r}")
         return os.path.join(self.path, name)
 
-    def read(self, name: str) -> bytes:
-        """Read one file and verify its hash again."""
-        with open(self.file(name), "rb") as file:
-            data = file.read()
-        if hashlib.sha256(data).hexdigest() != self.files[name]:
-            raise BackendUnavailable(f"{self.file(name)} changed while it was in use; remove that folder and try again")
-        return data
-
 
 class WasmStore:
     """The store in one folder. Safe for several threads and processes at the same time."""

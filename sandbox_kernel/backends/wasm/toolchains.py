@@ -155,11 +155,6 @@ _MEMORY_MB = 2048
 _OPEN_FILES = 4096
 
 
-@functools.lru_cache(maxsize=1)
-def _cache() -> CompileCache:
-    return CompileCache(default_folder())
-
-
 def build(
     request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: HasFileno | None, over: HereFolder | None = None
 ) -> tuple[Compiled, float] | ExecResult:
@@ -178,7 +173,8 @@ def build(
     )
     alone = over is None or work.alone
     key = cache_key(request, builder, work) if alone else None
-    known = _cache().get(key) if key is not None else None
+    cache = CompileCache(default_folder())
+    known = cache.get(key) if key is not None else None
     if known is not None:
         return known, 0.0
     runtime = tuple(dict.fromkeys((*python.runtime, *toolchain.runtime())))
@@ -205,5 +201,5 @@ def build(
             return make_result(request, outcome, facts)
         built = Compiled(read_file(jail.box_fd, OUT), outcome.stderr.text.encode())
     if key is not None:
-        _cache().put(key, built)
+        cache.put(key, built)
     return built, outcome.duration_s

@@ -12,6 +12,7 @@ import binascii
 import contextlib
 import hashlib
 import importlib.resources
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -57,6 +58,7 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.walls import CELL, Walls
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits
 from sandbox_kernel.model import (
@@ -262,10 +264,11 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         Returns the result of the run when compiling met a limit or was interrupted.
         """
         kind = b"wat\0" if source.text else b"wasm\0"
-        key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
-        entry = self.store.find(key)
-        if entry is not None:
-            return entry.read(COMPILED), 0.0
+        key = compiled_name("", hashlib.sha256(kind + source.data).hexdigest(), switches)
+        kept = CompileCache(os.path.join(self.store.folder, "cells"))
+        known = kept.get(key)
+        if known is not None:
+            return known.program, 0.0
         walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self.enforcer.name)
         with taken(self.pool, walls) as jail:
             plan = {
@@ -288,8 +291,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             raise InvalidRequest(
                 f"the module compiles to {len(code)} bytes of machine code; at most {MOST_COMPILED_BYTES} are run"
             )
-        self.store.prune(_CELL, _DISK_BYTES)
-        self.store.add(key, {COMPILED: code})
+        kept.put(key, Compiled(code, b""))
         return code, outcome.duration_s
 
     def _run_guest(self, run: _WasmRun, guest: GuestRun) -> ExecResult:
@@ -402,11 +404,6 @@ def read_source(code: str | bytes) -> WasmSource:
         return WasmSource(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True), text=False)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(f"the base64 of the module is damaged: {error}; encode the file again") from None
-
-
-#: Most bytes of compiled cell modules in the store.
-_DISK_BYTES = 512 << 20
-_CELL = "cell-"
 
 
 def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:

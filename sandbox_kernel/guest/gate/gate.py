@@ -161,14 +161,25 @@ def main() -> None:
 def settle_in(preload: List[str], *, rehearse: bool = False) -> None:
     """Ignore signals, become non-dumpable and import modules in advance. A template does this once for all its forks.
 
-    With ``rehearse``, also run the ``rehearse`` functions of our modules; only templates do, because no run waits for
-    them. The first ``compile`` of a process makes the types of syntax trees (2 ms), which all forks share then.
+    Modules that are missing are skipped; our own programs can be imported too, as ``sandbox_guest.…``. With
+    ``rehearse``, also run the ``rehearse`` functions of our modules; only templates do, because no run waits for them.
+    The first ``compile`` of a process makes the types of syntax trees (2 ms), which all forks share then.
     """
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     lockdown.set_dumpable(False)
     if preload:
-        warm(preload, rehearse)
+        import site
+
+        site.main()
+    for name in preload:
+        try:
+            __import__(name)
+        except ImportError:
+            continue
+        module = sys.modules[name]
+        if rehearse and name.startswith("sandbox_guest.") and hasattr(module, "rehearse"):
+            module.rehearse()
     if rehearse:
         python_once.rehearse()
     gc.collect()
@@ -223,23 +234,3 @@ def serve(control: socket.socket, channel: int) -> None:
         control.recv(1)
     except OSError:
         pass
-
-
-def warm(names: List[str], rehearse: bool) -> None:
-    """Initialise ``site``, then import these modules; those that are missing are skipped.
-
-    Our own programs can be imported too, as ``sandbox_guest.…``. With ``rehearse``, their ``rehearse`` function is
-    called after the import.
-    """
-    import site
-
-    site.main()
-    for name in names:
-        if name != "site":
-            try:
-                __import__(name)
-            except ImportError:
-                continue
-            rehearsal = getattr(sys.modules[name], "rehearse", None) if name.startswith("sandbox_guest.") else None
-            if rehearse and rehearsal is not None:
-                rehearsal()

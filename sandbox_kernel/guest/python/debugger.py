@@ -159,8 +159,6 @@ _HIDDEN = re.compile(
 )
 #: Requests that would end the session or start another one.
 _REFUSED = frozenset(["launch", "terminate", "restart", "pydevdAuthorize", "setDebuggerProperty"])
-#: The body of an event.
-_ALL_GO_ON = {"threadId": 1, "allThreadsContinued": True}
 
 
 class DebugServer:
@@ -208,7 +206,8 @@ class DebugServer:
         if stood or not self._tracer.traces():
             self._tracer.renew()
         if stood:
-            self._event({"type": "event", "event": "continued", "body": _ALL_GO_ON})
+            body = {"threadId": 1, "allThreadsContinued": True}
+            self._event({"type": "event", "event": "continued", "body": body})
 
     # -- the thread --------------------------------------------------------------------------------------------------
 

@@ -18,16 +18,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session.freeze import uses_accelerator
 from ..session.worker import CellEngine, Worker
-from . import completions, look, os_patches, process_state, saving
-from .background import (
-    allow_own_loops,
-    as_cell,
-    current,
-    follow_threads,
-    renew,
-    replace_streams,
-    run_until_readable,
-)
+from . import background, completions, look, os_patches, process_state, saving
 from .cell_names import CellTexts
 from .debugger import DebugServer
 from .display import SCREEN
@@ -78,8 +69,8 @@ class PythonCells(CellEngine):
         SCREEN.has_pager = lambda: self.expressions is not None
         self.worker = worker
         self.listened = False
-        follow_threads()
-        allow_own_loops()
+        background.follow_threads()
+        background.allow_own_loops()
 
         def running_cell() -> int:
             """See ``CellStream``: the running cell, or minus the last one between cells."""
@@ -90,7 +81,7 @@ class PythonCells(CellEngine):
         def send_late(name: str, cell: int, text: str) -> None:
             worker.channel.send({"op": "late", "id": cell, "name": name, "text": text})
 
-        replace_streams(worker.pid, running_cell, send_late)
+        background.replace_streams(worker.pid, running_cell, send_late)
         plain_children()
         os_patches.remember_names()
         os_patches.change_by_descriptor()
@@ -105,15 +96,15 @@ class PythonCells(CellEngine):
 
     def belongs(self) -> int:
         """See ``CellEngine``."""
-        return current()
+        return background.current()
 
     def go_on(self) -> None:
         """See ``CellEngine``: the event loop runs meanwhile."""
-        run_until_readable(self.worker.channel.fileno())
+        background.run_until_readable(self.worker.channel.fileno())
 
     def take_over(self) -> None:
         """See ``CellEngine``."""
-        renew()
+        background.renew()
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
@@ -125,7 +116,7 @@ class PythonCells(CellEngine):
         self._settle_debugger()
         os_patches.take_names()
         try:
-            with as_cell(self.worker.cell):
+            with background.as_cell(self.worker.cell):
                 end = self.run_cell(code, number)
         finally:
             self._settle_debugger()
@@ -162,7 +153,7 @@ class PythonCells(CellEngine):
 
     def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
-        with as_cell(self.worker.cell), self.shell.going_on():
+        with background.as_cell(self.worker.cell), self.shell.going_on():
             COMMS.receive(message)
         return {"status": "ok", "exit_code": 0}
 
@@ -251,8 +242,14 @@ class PythonCells(CellEngine):
         return {} if source is None else saving.load(self.shell.user_ns, source, order, before)
 
     def _all_variables(self) -> Dict[str, Any]:
-        private = saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
-        return {**self.variables(), **private}
+        """Return those and the private ones, which functions of cells may use; not those of IPython."""
+        space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
+        found = self.variables()
+        for name, value in space.items():
+            private = type(name) is str and name[:1] == "_" and not saving.NOT_SAVED.fullmatch(name)
+            if private and value is not hidden.get(name, nothing):
+                found[name] = value
+        return found
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""

@@ -44,17 +44,10 @@ DEEP = 20_000
 _fork, _exit, _dumps, _loads = os.fork, os._exit, json.dumps, json.loads
 
 #: Private names that are not saved: those of IPython, for what was typed and shown, and those that every module has.
-_NOT_SAVED = re.compile(
+NOT_SAVED = re.compile(
     r"_*|_+(?:i{1,3}|[iod]h|i?\d+|exit_code)"
     r"|__(?:name|doc|package|loader|spec|builtins?|file|cached|session|warningregistry)__"
 )
-
-
-def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the variables whose names begin with ``_``, which functions of cells may use; not those of IPython."""
-    nothing = object()
-    names = [name for name in space if type(name) is str and name[:1] == "_" and not _NOT_SAVED.fullmatch(name)]
-    return {name: space[name] for name in names if space[name] is not hidden.get(name, nothing)}
 
 
 def cloudpickle(source: str) -> Any:

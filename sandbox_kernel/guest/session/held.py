@@ -95,9 +95,10 @@ def await_all(fds: List[int], deadline: float, enough: Callable[[], bool] | None
     left, looks = list(fds), 0
     while left and time.monotonic() < deadline and not (enough is not None and enough()):
         looks += 1
-        wait_s = 0.0 if looks < LOOKS_AT_ONCE else ASK_AGAIN_S
-        if enough is None:
-            wait_s = deadline - time.monotonic()
+        if enough is not None and looks <= LOOKS_AT_ONCE:
+            os.sched_yield()
+            continue
+        wait_s = deadline - time.monotonic() if enough is None else ASK_AGAIN_S
         ended = select.select(left, [], [], max(0.0, wait_s))[0]
         left = [fd for fd in left if fd not in ended]
 

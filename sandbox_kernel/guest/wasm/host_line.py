@@ -73,7 +73,7 @@ def _text(path: str) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """The order: the program's arguments, its working directory and environment, and open descriptors."""
+    """The order of a program that waited for it."""
 
     argv: list[str]
     cwd: str

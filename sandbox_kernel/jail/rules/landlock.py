@@ -8,11 +8,10 @@ Landlock cannot take rights away further down a path, so a read-only path inside
 from __future__ import annotations
 
 import ctypes
-import marshal
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.root_user import held_capabilities, is_closed, reachable_by_all
@@ -189,10 +188,6 @@ class OpenSpec:
     landlock: LandlockPlan | None = None
     seccomp: tuple[bytes, ...] = ()
     task_room: int = 0
-
-    def to_bytes(self) -> bytes:
-        """Encode it for the guest, which reads it from a descriptor, in the oldest format that every Python reads."""
-        return marshal.dumps(asdict(self), 2)
 
 
 def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -> OpenSpec:

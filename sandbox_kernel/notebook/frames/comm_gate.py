@@ -396,7 +396,7 @@ class CommGate:
 
     def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
-        self.catch_up()
+        self.is_outdated, self.is_behind = self.is_outdated or self.is_behind, False
         moved, self._state = state != self._state, state
         is_earlier = state in self._marks or went_back or state < self._newest
         self._newest = max(self._newest, state)
@@ -406,11 +406,6 @@ class CommGate:
         if len(self._marks) > MAX_MARKS:
             self._let_go()
         return news
-
-    def catch_up(self) -> None:
-        """Let pages draw anew if they have missed something."""
-        self.is_outdated |= self.is_behind
-        self.is_behind = False
 
     def rewind(self, marked: Mapping[str, OpenComm]) -> list[CommMessage]:
         """Go back to these comms; returns what the pages must get. Without any, the session has ended."""

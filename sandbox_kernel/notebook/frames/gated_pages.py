@@ -102,8 +102,8 @@ class GatedPages:
         if not isinstance(frame, Mapping) or not isinstance(widget, Mapping):
             return None
         with self._lock:
-            gate = self._gates.get(name)
-            found = gate.replay(str(widget.get("model_id")), MAX_SAVED) if gate is not None else []
+            gate = self._gates.get(name) or CommGate()
+            found = gate.replay(str(widget.get("model_id")), MAX_SAVED)
         return saved_widget(frame, found)
 
     def settled(self, name: str, state: int, *, went_back: bool) -> None:
@@ -122,7 +122,7 @@ class GatedPages:
         with self._lock:
             gate = self._gates.get(name)
             if gate is not None and gate.is_behind:
-                gate.catch_up()
+                gate.is_outdated, gate.is_behind = True, False
                 self._tell(name, gate, [])
 
     def keep_only(self, names: set[str]) -> None:
@@ -165,11 +165,9 @@ class GatedPages:
 
     def _attach(self, page: FramePage, name: str, model: str) -> None:
         with self._lock:
-            gate = self._gates.get(name)
-            found = gate.drawn(model) if gate is not None else []
-            epoch = gate.epoch if gate is not None else 0
-            closed = gate is not None and gate.has_closed(model)
-            data = {"type": "state", "gate": name, "model": model, "epoch": epoch, "closed": closed, **_packed(found)}
+            gate = self._gates.get(name) or CommGate()
+            found, about = gate.drawn(model), {"epoch": gate.epoch, "closed": gate.has_closed(model)}
+            data = {"type": "state", "gate": name, "model": model, **about, **_packed(found)}
             page.send(data, buffers=[part for message in found for part in message.buffers])
 
     def _tell(self, name: str, gate: CommGate, messages: list[CommMessage]) -> None:

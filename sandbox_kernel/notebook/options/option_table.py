@@ -307,6 +307,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     _own_command("report", "", "measure what this sandbox holds back, and show it"),
     _own_command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session", Takes.COUNT),
     _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout", Takes.COUNT),
+    _own_command("go", "N [LANGUAGE]", "go to the state after cell [N], by the number in the margin", Takes.COUNT),
     _own_command(
         "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree",
         Takes.STATE,

@@ -282,6 +282,8 @@ def _session(spec: LineCommandSpec, rest: list[str], command: LineCommand | None
 
 def _count(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
     if not rest or not rest[0].lstrip("-").isdigit():
+        if not spec.arguments.startswith("["):
+            raise InvalidRequest(f"%sandbox {spec.name} needs the number of a cell: %sandbox {spec.name} 3")
         return _session(spec, rest)
     count = parse_count(rest[0], f"%sandbox {spec.name}", 1)
     return _session(spec, rest[1:], LineCommand(name=spec.name, count=count))

@@ -1,10 +1,8 @@
-"""Passes variables between cells and languages as JSON: ``-i`` in, ``-o`` out. Pure functions on text.
+"""Passes variables between cells and languages as JSON: ``-i`` in, ``-o`` out.
 
-A variable goes in as a statement on the cell's first line, which is the empty line of the magic, so that no line number
-changes. It comes out as one marked line that the program prints after its last line. The mark is random for each run;
-the line is removed from the output, and the text after the mark is only parsed as JSON. A program that forges the line
-can only change its own variables. Languages without such a statement exchange files
-(``languages/exchange.py``).
+A variable goes in as a statement on the cell's first line, which is the empty line of the magic. It comes out as one
+marked line that the program prints after its last line. The mark is random for each run, and the text after it is only
+parsed as JSON. Languages without such a statement exchange files (``languages/exchange.py``).
 """
 
 from __future__ import annotations

@@ -117,7 +117,11 @@ class NotebookDebugger:
         if reply.success:
             self._note(command, arguments, reply, str(request.arguments.get("code", "")))
         if command == "disconnect":
-            self._end()
+            self._went_on()
+            if self._link is not None:
+                self._link.close()
+            self._link, self.started = None, False
+            self._breakpoints, self._cells, self._setup = {}, {}, {}
         body = _clean_value(reply.body) if command == "richInspectVariables" else reply.body
         return request.reply(success=reply.success, body=body, message=reply.message)
 
@@ -179,13 +183,6 @@ class NotebookDebugger:
             thread = min(self._stopped)
             self._stopped.clear()
             self._send("continued", {"threadId": thread, "allThreadsContinued": True})
-
-    def _end(self) -> None:
-        self._went_on()
-        if self._link is not None:
-            self._link.close()
-        self._link, self.started = None, False
-        self._breakpoints, self._cells, self._setup = {}, {}, {}
 
 
 def _clean_value(body: Mapping[str, object]) -> dict[str, object]:

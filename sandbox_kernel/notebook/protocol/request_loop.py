@@ -131,7 +131,7 @@ class RequestLoop:
         if lane is None:
             self._status("busy", request)
             error = {"ename": "UnknownSubshellError", "evalue": f"Unknown subshell_id {name!r}", "traceback": []}
-            self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
+            self.reply(request, {"status": "error", **error}, metadata={"started": utcnow(), "status": "error"})
             self._status("idle", request)
         elif request.kind in _COMMS and lane.in_cell:
             # The cell may wait for it; the shell's status is the cell's.
@@ -166,7 +166,7 @@ class RequestLoop:
         kind = request.kind
         if kind == "execute_request":
             if abort:
-                self.reply(request, {"status": "aborted"}, metadata={**self._started(), "status": "aborted"})
+                self.reply(request, {"status": "aborted"}, metadata={"started": utcnow(), "status": "aborted"})
             else:
                 await self._execute(request, lane)
         elif kind in _COMMS:
@@ -201,7 +201,7 @@ class RequestLoop:
             self._kernel.log.exception("a %s could not be handled", request.kind)
 
     async def _execute(self, request: Request, lane: Lane) -> None:
-        started = self._started()
+        started = {"started": utcnow()}
         # The cell that begins may need the comm messages that wait.
         for comm in [waiting for waiting in lane.waiting if waiting.kind in _COMMS]:
             lane.waiting.remove(comm)
@@ -217,10 +217,6 @@ class RequestLoop:
             self._channels.read_now(self._channels.shell)
             lane.to_abort = len(lane.waiting)
         self.reply(request, content, metadata=started)
-
-    @staticmethod
-    def _started() -> dict[str, object]:
-        return {"started": utcnow()}
 
     def _subshells(self, kind: str, content: Json) -> Json:
         if kind == "create_subshell_request":

@@ -28,7 +28,6 @@ class FrameDocumentHandler(JupyterHandler):
         """Set our own headers; those of other pages of the server allow more."""
         headers = {
             "Content-Security-Policy": f"{policy()}; sandbox {SANDBOX}; frame-ancestors 'self'",
-            # Closes what a policy cannot: WebRTC, hints.
             "Connection-Allowlist": "()",
             "Content-Type": "text/html; charset=utf-8",
             "X-Content-Type-Options": "nosniff",

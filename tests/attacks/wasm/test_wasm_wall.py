@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status, describe_end
 from sandbox_kernel.policy import SandboxPolicy
@@ -82,10 +84,11 @@ def test_malformed_truncated_random_and_component_bytes_are_refused(run: Run) ->
 @pytest.mark.slow
 def test_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBackend) -> None:
     run(wat("(drop (i32.const 3))"))
-    entry = backend.store.find(backend.store.names()[0])
-    assert entry is not None
+    cells = os.path.join(backend.store.folder, "cells")
+    kept = CompileCache(cells).get(os.listdir(cells)[0])
+    assert kept is not None
     with pytest.raises(InvalidRequest, match="never loaded from outside"):
-        run(entry.read("module.cwasm"))
+        run(kept.program)
 
 
 @pytest.mark.attack("W04", "wasm")

@@ -56,10 +56,10 @@ def test_an_archive_of_the_offline_folder_is_verified_and_cut_down(store: WasmSt
     archive = tar_of(m=b"module", other=b"x" * 1000)
     (offline / "scope-p-1.0.0.tgz").write_bytes(archive)
     entry = package_files(store, package(archive))
-    assert entry.read("m") == b"module"
+    assert Path(entry.file("m")).read_bytes() == b"module"
     assert set(entry.files) == {"m"}
     (offline / "scope-p-1.0.0.tgz").unlink()
-    assert package_files(store, package(archive)).read("m") == b"module"  # it is in the store
+    assert Path(package_files(store, package(archive)).file("m")).read_bytes() == b"module"  # it is in the store
 
 
 def test_another_archive_under_the_same_name_is_refused(store: WasmStore, offline: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_a_client_brings_is_taken_and_one_that_fails_is_quoted(
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv(OFFLINE, raising=False)
-    assert package_files(store, package(archive)).read("m") == b"module"
+    assert Path(package_files(store, package(archive)).file("m")).read_bytes() == b"module"
     fake.write_text("#!/bin/sh\necho 'no route to registry' >&2; exit 1\n")
     with pytest.raises(BackendUnavailable, match=f"no route to registry.*{OFFLINE}"):
         package_files(store, package(b""))

@@ -65,28 +65,22 @@ READ = """
 """
 
 
-def test_a_guest_that_waits_for_input_ends_at_the_deadline(wasm, wat: Wat) -> None:
-    compiled, module = wasm.compile(wat(READ, "fd_read"))
-    assert compiled.end == "compiled"
-    reader, writer = os.pipe()
-    process, status = wasm.start({"task": "run", "module": str(module), "deadline_s": 0.2}, stdin=reader)
-    done = wasm.report(process, status)
-    os.close(reader)
-    os.close(writer)
-    assert done.end == "epoch"
+FLOOD = f"(loop $again {HELLO} (br $again))"
 
 
-@pytest.mark.slow
-def test_a_guest_that_writes_into_a_full_pipe_ends_at_the_deadline(wasm, wat: Wat) -> None:
-    flood = f"(loop $again {HELLO} (br $again))"
-    compiled, module = wasm.compile(wat(flood, "fd_write", extra=HELLO_DATA))
+@pytest.mark.parametrize(
+    ("body", "call", "stream", "end"), [(READ, "fd_read", "stdin", 0), (FLOOD, "fd_write", "stdout", 1)]
+)
+def test_a_guest_that_waits_for_input_or_writes_into_a_full_pipe_ends_at_the_deadline(
+    wasm, wat: Wat, body: str, call: str, stream: str, end: int
+) -> None:
+    compiled, module = wasm.compile(wat(body, call, extra=HELLO_DATA))
     assert compiled.end == "compiled"
-    reader, writer = os.pipe()
-    process, status = wasm.start({"task": "run", "module": str(module), "deadline_s": 0.3}, stdout=writer)
-    done = wasm.report(process, status)
-    os.close(reader)
-    os.close(writer)
-    assert done.end == "epoch"
+    pipe = os.pipe()
+    started = wasm.start({"task": "run", "module": str(module), "deadline_s": 0.3}, **{stream: pipe[end]})
+    assert wasm.report(*started).end == "epoch"
+    os.close(pipe[0])
+    os.close(pipe[1])
 
 
 MIB = 1 << 20
@@ -121,13 +115,6 @@ def test_a_refusal_by_the_modules_own_maximum_is_not_blamed_on_the_limit(wasm, w
 def test_growth_in_a_start_function_is_counted(wasm, wat: Wat) -> None:
     done = wasm.run(wat("", extra=f"(func $s {GROW}) (start $s)"), memory_bytes=MIB)
     assert (done.end, done.refused) == ("exit", 1)
-
-
-def test_the_runner_holds_the_limit_even_if_the_compile_step_did_not(wasm, wat: Wat) -> None:
-    compiled, module = wasm.compile(wat("", memory="512"))
-    assert compiled.end == "compiled"
-    done = wasm.report(*wasm.start({"task": "run", "module": str(module), "memory_bytes": MIB}))
-    assert done.end == "memory"
 
 
 def test_table_growth_stops_at_its_limit(wasm) -> None:

@@ -16,10 +16,7 @@ ASKING = [
     "%sandbox --allow-net example.org",
     "%sandbox --policy {}/p.toml",
     "%sandbox restart --keep --mount {}:/g",
-    "%sandbox reset --mount {}:/g",
-    "%sandbox allow ./pyproject.toml",
     "%sandbox save lines-test",
-    "%sandbox apply",
 ]
 
 

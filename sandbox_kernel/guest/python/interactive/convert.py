@@ -103,10 +103,6 @@ def javascript(code: Any) -> Dict[str, Any]:
     return frame(f'<div id="element"></div>{script(run)}', [], _LEAST_HEIGHT)
 
 
-def _offline_frame(markup: str) -> Dict[str, Any]:
-    return frame(*offline(markup))
-
-
 #: What makes a frame of a value, by MIME type.
 CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly, VIEW: widget}
 
@@ -121,7 +117,7 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
         if mime in _JAVASCRIPT and "text/html" not in data:
             convert = javascript
         elif mime == "text/html" and isinstance(value, str) and _FRAMED.search(value):
-            convert = _offline_frame
+            convert = offline
         if convert is None:
             continue
         try:

@@ -6,6 +6,8 @@ relay on the host reads them. All that is sent from here is checked there like a
 
 from __future__ import annotations
 
+import sys
+
 from . import renderers
 from .convert import converted, in_output
 from .frame import LIBRARIES
@@ -66,23 +68,18 @@ class KernelScreen:
         return True
 
 
-def note_modules(kind: Any) -> None:
-    """Remember from which modules the widgets of this kernel come: a frame needs their code. ``kind`` makes comms."""
-    usual = kind.publish_msg
-
-    def publish_msg(self: Any, msg_type: str, data: Any = None, *args: Any, **kwargs: Any) -> None:
-        COMMS.note_modules(data or {})
-        usual(self, msg_type, data, *args, **kwargs)
-
-    kind.publish_msg = publish_msg
-
-
 def install(shell: Any) -> None:
     """Set up the shell of a kernel."""
     publish = shell.display_pub.publish
     screen = KernelScreen(shell)
     LIBRARIES.send = lambda data: publish(data, {}) or True
-    comms = __import__("ipykernel.comm.comm", fromlist=["BaseComm"])
-    note_modules(comms.BaseComm)
+    kind = __import__("ipykernel.comm.comm", fromlist=["BaseComm"]).BaseComm
+    usual = kind.publish_msg
+
+    def publish_msg(self: Any, msg_type: str, data: Any = None, *args: Any, **kwargs: Any) -> None:
+        COMMS.note_modules(data or {})  # a frame needs the code of its widgets
+        usual(self, msg_type, data, *args, **kwargs)
+
+    kind.publish_msg = publish_msg
     hooks = {**renderers.FIGURES, "ipywidgets.widgets.widget_output": lambda module: catch_outputs(module, screen)}
-    AfterImport(hooks).install()
+    sys.meta_path.insert(0, AfterImport(hooks))

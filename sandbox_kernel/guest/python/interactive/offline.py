@@ -12,11 +12,11 @@ import os
 import re
 import sys
 
-from .frame import LIBRARIES, as_json
+from .frame import LIBRARIES, as_json, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Match, Tuple
+    from typing import Any, Dict, List, Match
 
 
 _MOST_BYTES = 8 << 20
@@ -47,8 +47,8 @@ _PLAYER_STYLE = "<style>{}</style>".format(
 )  # fmt: skip
 
 
-def offline(markup: str) -> Tuple[str, List[str], int | None]:
-    """Return the markup of a frame, the libraries that it needs, and its height where that is known."""
+def offline(markup: str) -> Dict[str, Any]:
+    """Return the frame of markup, with the libraries that it needs, and its height where that is known."""
     height = None
     folder = os.getcwd()
     file = _FILE_FRAME.match(markup)
@@ -87,7 +87,7 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
         markup = _NO_LEAFLET + markup
     if height is None and "<audio" in markup and "<video" not in markup:
         height = _AUDIO_HEIGHT
-    return markup, list(dict.fromkeys(libraries)), height
+    return frame(markup, list(dict.fromkeys(libraries)), height)
 
 
 def _is_small(path: str) -> bool:

@@ -100,7 +100,7 @@ def install() -> None:
         "comm": COMMS.install,
         "ipywidgets.widgets.widget_output": lambda module: catch_outputs(module, screen_of_cells()),
     }
-    AfterImport(hooks).install()
+    sys.meta_path.insert(0, AfterImport(hooks))
 
 
 # Calls a function when a module has been imported, so that a library is set up only in sessions that use it.
@@ -111,10 +111,6 @@ class AfterImport:
 
     def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self._hooks = hooks
-
-    def install(self) -> None:
-        """Take part in all imports from now on."""
-        sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """See ``importlib.abc.MetaPathFinder``."""

@@ -52,25 +52,21 @@ class Comms:
                 self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any
             ) -> None:
                 """See ``BaseComm``."""
-                comms.tell(msg_type, self.comm_id, keys.get("target_name"), data or {}, metadata or {}, buffers or [])
+                comms.note_modules(data or {})
+                if comms.send is None:
+                    return
+                comms.send(
+                    {
+                        COMM: {
+                            "msg_type": msg_type, "comm_id": self.comm_id, "target_name": keys.get("target_name"),
+                            "data": data or {}, "metadata": metadata or {}, "parent_id": comms._cause,
+                            "buffers": [base64.b64encode(bytes(part)).decode("ascii") for part in buffers or []],
+                        }
+                    }
+                )  # fmt: skip
 
         module.create_comm = SessionComm
         module.get_comm_manager = lambda: comms.manager
-
-    def tell(self, kind: str, name: str, target: Any, data: Any, metadata: Any, buffers: List[Any]) -> None:
-        """Send one message to the host."""
-        self.note_modules(data)
-        if self.send is None:
-            return
-        self.send(
-            {
-                COMM: {
-                    "msg_type": kind, "comm_id": name, "target_name": target, "data": data, "metadata": metadata,
-                    "parent_id": self._cause,
-                    "buffers": [base64.b64encode(bytes(part)).decode("ascii") for part in buffers],
-                }
-            }
-        )  # fmt: skip
 
     def note_modules(self, data: Dict[str, Any]) -> None:
         """Remember from which modules a widget's code comes."""
