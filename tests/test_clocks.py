@@ -25,7 +25,6 @@ TIME_OF_DAY = {
     "net/audit.py": "when a request was decided",
     "report/capability_report.py": "when it was measured",
     "session/tree/state_tree.py": "when a cell was run",
-    "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
     "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/overlay/kept_changes.py": "a number that no other process has given to a change",
