@@ -10,128 +10,70 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox_kernel.agent.tool import SandboxTool
+    from sandbox_kernel.agent.tool import SandboxTool as SandboxTool
     from sandbox_kernel.backends.base import (
-        BackendCapabilities,
-        EnforcedLimits,
-        Enforcement,
-        SandboxBackend,
-        validate_policy,
+        BackendCapabilities as BackendCapabilities,
+        EnforcedLimits as EnforcedLimits,
+        Enforcement as Enforcement,
+        SandboxBackend as SandboxBackend,
+        validate_policy as validate_policy,
     )
-    from sandbox_kernel.backends.dask.dask_backend import DaskBackend
-    from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
-    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-    from sandbox_kernel.box.sandbox import Sandbox
+    from sandbox_kernel.backends.dask.dask_backend import DaskBackend as DaskBackend
+    from sandbox_kernel.backends.process import ProcessBackend as ProcessBackend, ProcessConfig as ProcessConfig
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend as WasmBackend
+    from sandbox_kernel.box.sandbox import Sandbox as Sandbox
     from sandbox_kernel.errors import (
-        BackendUnavailable,
-        CheckpointGone,
-        CommandNotFound,
-        Conflict,
-        EnforcerFailed,
-        EnforcerUnavailable,
-        ExecutionFailed,
-        FetchError,
-        InvalidRequest,
-        MemoryExceeded,
-        NetworkingDisabled,
-        NotAsShown,
-        PathTraversal,
-        PolicyViolation,
-        SandboxDestroyed,
-        SandboxError,
-        SandboxTimeout,
-        SessionError,
+        BackendUnavailable as BackendUnavailable,
+        CheckpointGone as CheckpointGone,
+        CommandNotFound as CommandNotFound,
+        Conflict as Conflict,
+        EnforcerFailed as EnforcerFailed,
+        EnforcerUnavailable as EnforcerUnavailable,
+        ExecutionFailed as ExecutionFailed,
+        FetchError as FetchError,
+        InvalidRequest as InvalidRequest,
+        MemoryExceeded as MemoryExceeded,
+        NetworkingDisabled as NetworkingDisabled,
+        NotAsShown as NotAsShown,
+        PathTraversal as PathTraversal,
+        PolicyViolation as PolicyViolation,
+        SandboxDestroyed as SandboxDestroyed,
+        SandboxError as SandboxError,
+        SandboxTimeout as SandboxTimeout,
+        SessionError as SessionError,
     )
-    from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-    from sandbox_kernel.languages.recipe import Availability
-    from sandbox_kernel.limits import FunctionLimits, Limits
+    from sandbox_kernel.jail.enforcer import Enforcer as Enforcer, get_enforcer as get_enforcer
+    from sandbox_kernel.languages.recipe import Availability as Availability
+    from sandbox_kernel.limits import FunctionLimits as FunctionLimits, Limits as Limits
     from sandbox_kernel.model import (
-        Call,
-        CallOutcome,
-        CellError,
-        Display,
-        ExecRequest,
-        ExecResult,
-        FsChange,
-        Language,
-        Status,
-        Violation,
+        Call as Call,
+        CallOutcome as CallOutcome,
+        CellError as CellError,
+        Display as Display,
+        ExecRequest as ExecRequest,
+        ExecResult as ExecResult,
+        FsChange as FsChange,
+        Language as Language,
+        Status as Status,
+        Violation as Violation,
     )
-    from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.fetch_policy import DomainPattern, FetchPolicy
-    from sandbox_kernel.net.safe_client import SafeClient
-    from sandbox_kernel.net.secret_headers import Secret
-    from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, SandboxPolicy
-    from sandbox_kernel.policy.network_rule import NetworkRule
-    from sandbox_kernel.report.capability_report import CapabilityReport
-    from sandbox_kernel.session.session import Session
-    from sandbox_kernel.workspace.manifest import Manifest
-    from sandbox_kernel.workspace.tree.walk import DirEntry
+    from sandbox_kernel.net.fetch_messages import FetchRequest as FetchRequest, FetchResponse as FetchResponse
+    from sandbox_kernel.net.fetch_policy import DomainPattern as DomainPattern, FetchPolicy as FetchPolicy
+    from sandbox_kernel.net.safe_client import SafeClient as SafeClient
+    from sandbox_kernel.net.secret_headers import Secret as Secret
+    from sandbox_kernel.policy import (
+        AccessMode as AccessMode,
+        AllowedPath as AllowedPath,
+        Mount as Mount,
+        SandboxPolicy as SandboxPolicy,
+    )
+    from sandbox_kernel.policy.network_rule import NetworkRule as NetworkRule
+    from sandbox_kernel.report.capability_report import CapabilityReport as CapabilityReport
+    from sandbox_kernel.session.session import Session as Session
+    from sandbox_kernel.workspace.manifest import Manifest as Manifest
+    from sandbox_kernel.workspace.tree.walk import DirEntry as DirEntry
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "AccessMode",
-    "AllowedPath",
-    "Availability",
-    "BackendCapabilities",
-    "BackendUnavailable",
-    "Call",
-    "CallOutcome",
-    "CapabilityReport",
-    "CellError",
-    "CheckpointGone",
-    "CommandNotFound",
-    "Conflict",
-    "DaskBackend",
-    "DirEntry",
-    "Display",
-    "DomainPattern",
-    "EnforcedLimits",
-    "Enforcement",
-    "Enforcer",
-    "EnforcerFailed",
-    "EnforcerUnavailable",
-    "ExecRequest",
-    "ExecResult",
-    "ExecutionFailed",
-    "FetchError",
-    "FetchPolicy",
-    "FetchRequest",
-    "FetchResponse",
-    "FsChange",
-    "FunctionLimits",
-    "InvalidRequest",
-    "Language",
-    "Limits",
-    "Manifest",
-    "MemoryExceeded",
-    "Mount",
-    "NetworkRule",
-    "NetworkingDisabled",
-    "NotAsShown",
-    "PathTraversal",
-    "PolicyViolation",
-    "ProcessBackend",
-    "ProcessConfig",
-    "SafeClient",
-    "Sandbox",
-    "SandboxBackend",
-    "SandboxDestroyed",
-    "SandboxError",
-    "SandboxPolicy",
-    "SandboxTimeout",
-    "SandboxTool",
-    "Secret",
-    "Session",
-    "SessionError",
-    "Status",
-    "Violation",
-    "WasmBackend",
-    "__version__",
-    "get_enforcer",
-    "validate_policy",
-]
 
 _HOMES = {
     "agent.tool": "SandboxTool",
@@ -159,6 +101,8 @@ _HOMES = {
     "workspace.tree.walk": "DirEntry",
 }
 _HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> object:

@@ -26,12 +26,7 @@ _ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 
 
 def install_line(extra: str) -> str:
-    """Return the command that brings an optional part of this package into the environment that has it.
-
-    Args:
-        extra: The part's name below ``[project.optional-dependencies]`` in ``pyproject.toml``.
-
-    """
+    """Return the command that brings an optional part of this package, an extra of ``pyproject.toml``."""
     return f"pip install 'sandbox-kernel[{extra}]'"
 
 

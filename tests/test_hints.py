@@ -69,11 +69,11 @@ def test_a_limit_says_how_to_raise_it() -> None:
 
 def test_a_read_only_place_and_a_missing_package_get_a_hint() -> None:
     (hint,) = hints(failed("OSError: [Errno 30] Read-only file system: '/data/x.csv'"), BESIDE)
-    assert hint.startswith("/data can only be read") and "--mount HOST:/data:rw" in hint
+    assert hint.startswith("/data is closed to the program, or can only be read") and "--mount HOST:/data:rw" in hint
     # Where nothing can be mounted, no mount is advised.
     for path, place in (("/usr/x", "/usr"), ("/notes.txt", "/"), ("/etc/hosts", "/etc")):
         (hint,) = hints(failed(f"OSError: [Errno 30] Read-only file system: '{path}'"), BESIDE)
-        assert hint == f"{place} can only be read; write into the working folder"
+        assert hint == f"{place} is closed to the program, or can only be read; use the working folder"
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), BESIDE)
     assert "pip install sklearn on the host" in hint
 
@@ -189,7 +189,7 @@ def test_a_model_that_runs_into_a_limit_is_told_what_to_ask_for() -> None:
 )  # fmt: skip
 def test_a_read_only_place_gets_a_hint_in_every_language(said: str) -> None:
     (hint,) = hints(failed(said), BESIDE)
-    assert hint.startswith("/usr can only be read")
+    assert hint.startswith("/usr is closed to the program, or can only be read")
 
 
 def test_a_good_run_gets_no_advice() -> None:

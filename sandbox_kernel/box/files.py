@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.box_folder import BoxFolder, FolderLink
+from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
+    from sandbox_kernel.workspace.folder_link import FolderLink
     from sandbox_kernel.workspace.manifest import Manifest
     from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
     from sandbox_kernel.workspace.overlay.patch import WholePatch
@@ -118,11 +119,9 @@ class BoxFiles:
 
     def _link(self) -> FolderLink:
         """Return a new session's share in the work folder."""
-        if self._here is None:
-            return self._folder.link()
-        from sandbox_kernel.workspace.overlay.session_layer import HereLink
+        from sandbox_kernel.workspace.folder_link import FolderLink  # only sessions need it
 
-        return HereLink(self._here)
+        return FolderLink(self._folder)
 
     def provision(self, manifest: Manifest | object) -> None:
         """Write what a ``Manifest``, or its JSON form, lists into the work folder; checks all of it first."""

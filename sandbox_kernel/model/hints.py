@@ -17,6 +17,7 @@ from sandbox_kernel.limits import Status
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.notes import Note, NoteKind, WantedKind
 from sandbox_kernel.model.request import Language, is_own_place
+from sandbox_kernel.model.units import duration_text, size_text
 from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
@@ -126,26 +127,22 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     found: list[Note] = []
     if result.status is Status.TIMEOUT and result.timeout:
         more = result.timeout * 4
-        write = stumble.write("--timeout", _duration(more), library=f"timeout={more:g}", tool=f"timeout_secs={more:g}")
+        write = stumble.write(
+            "--timeout", duration_text(more), library=f"timeout={more:g}", tool=f"timeout_secs={more:g}"
+        )
         found.append(notes.hint_time(write))
-    if result.memory_limit_mb and (result.status is Status.MEMORY_EXCEEDED or _is_memory_error(result)):
+    # A bare MemoryError says nothing itself.
+    bare = result.error is not None and result.error.ename == "MemoryError"
+    if result.memory_limit_mb and (result.status is Status.MEMORY_EXCEEDED or bare):
         more_mb = result.memory_limit_mb * 2
-        found.append(notes.hint_memory(stumble.write("--memory", _size(more_mb), library=f"memory_mb={more_mb}")))
+        write = stumble.write("--memory", size_text(more_mb << 20), library=f"memory_mb={more_mb}")
+        found.append(notes.hint_memory(write))
     if found:
         return tuple(found)
     found += [*_missing_file(said, result, stumble), *_not_renamed(said)]
     if stumble.spelling is Spelling.LIBRARY:
         found += _for_library(said, result)
-    for pattern in _READ_ONLY:
-        if (place := re.search(pattern, said)) is not None and not place[1].startswith(_WORK):
-            names = place[1].strip("/").split("/")
-            top = f"/{names[0]}" if len(names) > 1 else "/"
-            mount = f"policy.mount(HOST, '{top}', writable=True)"
-            write = "" if is_own_place(top) else stumble.write("--mount", f"HOST:{top}:rw", library=mount)
-            found.append(notes.hint_read_only(write, top))
-            break
-    else:
-        found += [] if found else _denied(said, stumble)
+    found += [] if found else _closed_place(said, stumble)
     if (module := re.search(_NO_MODULE, said)) is not None:
         name = module[1].split(".")[0]
         python = stumble.write("--python", "PATH", library="session(python=PATH)")
@@ -154,11 +151,6 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
         missing = notes.hint_package_in_wasm(native, name) if in_wasm else notes.hint_package(python, name)
         found.append(_own_module(name, result, stumble) or missing)
     return tuple(found[:2])
-
-
-def _is_memory_error(result: ExecResult) -> bool:
-    """Whether the program failed with a bare MemoryError, which says nothing itself."""
-    return result.error is not None and result.error.ename == "MemoryError"
 
 
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
@@ -202,17 +194,19 @@ def _not_renamed(said: str) -> list[Note]:
     return []
 
 
-def _denied(said: str, stumble: Stumble) -> list[Note]:
-    """Return the hint for a path that the walls deny, in words that hold for reading and for writing."""
-    for pattern in _DENIED:
-        if (place := re.search(pattern, said)) is not None:
+def _closed_place(said: str, stumble: Stumble) -> list[Note]:
+    """Return the hint for a path that the walls deny, or that can only be read."""
+    for pattern in (*_READ_ONLY, *_DENIED):
+        if (place := re.search(pattern, said)) is not None and not place[1].startswith(_WORK):
             names = place[1].strip("/").split("/")
             top = f"/{names[0]}" if len(names) > 1 else "/"
-            if top in _KERNEL_PLACES:
+            if pattern in _DENIED and top in _KERNEL_PLACES:
                 continue
-            mount = f"policy.mount(HOST, '{top}')"
-            write = "" if is_own_place(top) else stumble.write("--mount", f"HOST:{top}", library=mount)
-            return [notes.hint_denied(write, top)]
+            writes = pattern in _READ_ONLY
+            mount = f"policy.mount(HOST, '{top}'{', writable=True' if writes else ''})"
+            option = f"HOST:{top}{':rw' if writes else ''}"
+            write = "" if is_own_place(top) else stumble.write("--mount", option, library=mount)
+            return [notes.hint_place(write, top)]
     return []
 
 
@@ -248,11 +242,3 @@ def _for_running(result: ExecResult, stumble: Stumble) -> str:
         return ""
     keeps = result.language == Language.PYTHON
     return f"{stumble.line}restart --keep --here" if keeps else f"{stumble.line}restart {result.language} first"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds < 120 else f"{seconds / 60:.0f}m"
-
-
-def _size(memory_mb: int) -> str:
-    return f"{memory_mb}M" if memory_mb % 1024 else f"{memory_mb // 1024}G"

@@ -24,15 +24,10 @@ class WantedKind(StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """One right that a program lacked.
-
-    Args:
-        kind: What kind of right.
-        what: The domain, with its port if that is unusual; or the path of a file, relative to the user's folder.
-
-    """
+    """One right that a program lacked."""
 
     kind: WantedKind
+    #: The domain, with its port if that is unusual; or the path of a file, relative to the user's folder.
     what: str
 
 
@@ -144,6 +139,16 @@ def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
     return any(note.kind is kind for note in notes)
 
 
+class _Number(int):
+    """A number in fixed words: ``{:cell}`` is "1 cell" or "2 cells", ``{:is|are}`` the word for one or for several."""
+
+    def __format__(self, form: str) -> str:
+        one, choice, several = form.partition("|")
+        if choice:
+            return one if self == 1 else several
+        return f"{int(self)} {one}{'' if self == 1 else 's'}" if len(one) > 1 else format(int(self), form)
+
+
 class Worded(NamedTuple):
     """Makes notes of one kind in fixed words, with its arguments in the places marked ``{}``."""
 
@@ -152,7 +157,7 @@ class Worded(NamedTuple):
 
     def __call__(self, *given: object) -> Note:
         """Return the note."""
-        return Note(self.words.format(*given), self.kind)
+        return Note(self.words.format(*(_Number(each) if type(each) is int else each for each in given)), self.kind)
 
 
 # Sessions: rollback, undo and the end of a worker.
@@ -176,9 +181,7 @@ def taken_back(names: int, cells: Sequence[tuple[int, str]]) -> Note:
     return Note(f"took back {word} {', '.join(shown)}{more}; {_kept(names)}", NoteKind.TAKEN_BACK)
 
 
-def moved(names: int, where: str) -> Note:
-    """A redo or a checkout; ``where`` says which state the session has now."""
-    return Note(f"the session is at {where} now; {_kept(names)}", NoteKind.MOVED)
+moved = Worded(NoteKind.MOVED, "the session is at {1} now; {0:variable} kept")
 
 
 def run_again(cells: int, where: str, outside: int = 0) -> Note:
@@ -194,11 +197,7 @@ def run_again(cells: int, where: str, outside: int = 0) -> Note:
 
 
 lost_files = Worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
-
-
-def lost_threads(count: int) -> Note:
-    """Threads do not survive a checkpoint."""
-    return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+lost_threads = Worded(NoteKind.LOST_THREADS, "{:thread} of earlier cells did not come back")
 
 
 def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note, ...]:
@@ -301,27 +300,21 @@ stopped_run_keeps_no_files = Worded(
 no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
 file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
 files_stayed_on_worker = Worded(NoteKind.FILES_NOT_KEPT, "{} and later files stayed on the worker")
-
-
-def files_found(count: int) -> Note:
-    """The work folder of the notebook's last kernel is there again."""
-    text = f"{_count(count, 'file')} of this notebook's last kernel {'is' if count == 1 else 'are'} in the work folder"
-    return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
-
-
-def changes_waiting(options: str, count: int) -> Note:
-    """Changes to the user's folder that nobody applied are kept, and this kernel's cells do not work on that folder."""
-    text = f"{_count(count, 'change')} of this notebook's last kernel {'is' if count == 1 else 'are'} kept, not applied"
-    it = "it" if count == 1 else "them"
-    todo = f"%sandbox {options} has {it} again (a running session: %sandbox restart --keep {options})"
-    return Note(f"{text}: {todo}", NoteKind.FILES_FOUND)
-
-
-def changes_found(folder: str, count: int) -> Note:
-    """Changes to the user's folder that the notebook's last kernel left and nobody applied are there again."""
-    text = f"{_count(count, 'change')} of this notebook's last kernel to {folder} {'is' if count == 1 else 'are'} there"
-    todo = "%sandbox changes shows, %sandbox apply writes, %sandbox discard drops them"
-    return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
+files_found = Worded(
+    NoteKind.FILES_FOUND,
+    "{0:file} of this notebook's last kernel {0:is|are} in the work folder: %sandbox files lists them, "
+    "%sandbox files --clear removes them",
+)
+changes_not_here = Worded(
+    NoteKind.FILES_FOUND,
+    "{1:change} of this notebook's last kernel {1:is|are} kept, not applied: %sandbox {0} has {1:it|them} again "
+    "(a running session: %sandbox restart --keep {0})",
+)
+changes_found = Worded(
+    NoteKind.FILES_FOUND,
+    "{1:change} of this notebook's last kernel to {0} {1:is|are} there again, not applied: "
+    "%sandbox changes shows, %sandbox apply writes, %sandbox discard drops them",
+)
 
 
 strange_stage = Worded(
@@ -364,10 +357,11 @@ def git_sees_deleted(paths: Sequence[str], count: int) -> Note:
     )
 
 
-def wrapped_changes_found(count: int) -> Note:
-    """A wrapped kernel begins with changes that were not applied when the last one ended."""
-    text = f"{_count(count, 'change')} of an earlier kernel {'is' if count == 1 else 'are'} there again, not applied"
-    return Note(f"{text}: sandbox-kernel changes shows, applies or drops them", NoteKind.FILES_FOUND)
+wrapped_changes_found = Worded(
+    NoteKind.FILES_FOUND,
+    "{0:change} of an earlier kernel {0:is|are} there again, not applied: sandbox-kernel changes shows, applies or "
+    "drops them",
+)
 
 
 # Network.
@@ -479,14 +473,8 @@ hint_missing = Worded(NoteKind.HINT, "the program has a work folder of its own, 
 hint_domain = Worded(NoteKind.HINT, "the program wanted to reach {}; to allow it: {}")
 
 
-def hint_read_only(write: str, place: str) -> Note:
-    """The program wrote to a folder that is shown read-only."""
-    instead = f", or let it be written: {write}" if write else ""
-    return Note(f"{place} can only be read; write into the working folder{instead}", NoteKind.HINT)
-
-
-def hint_denied(write: str, place: str) -> Note:
-    """The walls did not let the program open a file there."""
+def hint_place(write: str, place: str) -> Note:
+    """The walls did not let the program open a file there, or it wrote to a folder that is shown read-only."""
     instead = f", or show it: {write}" if write else ""
     return Note(
         f"{place} is closed to the program, or can only be read; use the working folder{instead}", NoteKind.HINT

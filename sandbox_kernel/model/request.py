@@ -52,10 +52,7 @@ LOADER_NAMES = re.compile(r"(LD_|DYLD_|GCONV_PATH\Z|GLIBC_TUNABLES\Z|LOCPATH\Z|N
 def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> None:
     """Raise ``InvalidRequest`` for a variable that no program can receive, or whose name makes a loader load code.
 
-    Args:
-        env: The variables.
-        loader_names_allowed: Whether names like ``LD_PRELOAD`` are accepted. Only a policy may set them.
-
+    Only a policy may set names like ``LD_PRELOAD``.
     """
     for name, value in env.items():
         if not isinstance(name, str) or not _ENV_NAME.match(name):
@@ -343,6 +340,12 @@ OnInput = Callable[[str, bool], str]
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
 
 
+def check_listener(name: str, listener: object) -> None:
+    """Raise ``InvalidRequest`` for a callback that cannot be called. Used before anything runs."""
+    if listener is not None and not callable(listener):
+        raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Events:
     """What the caller of a run or a cell hears while it runs: the one value that carries callbacks down to its loop.
@@ -361,20 +364,9 @@ class Events:
     on_input: OnInput | None = None
 
     def __post_init__(self) -> None:
-        for name, listener in (
-            ("on_output", self.on_output),
-            ("on_usage", self.on_usage),
-            ("on_input", self.on_input),
-        ):
-            if listener is not None:
-                check_listener(name, listener)
+        for name in ("on_output", "on_usage", "on_input"):
+            check_listener(name, getattr(self, name))
 
 
 #: Nobody listens.
 UNHEARD = Events()
-
-
-def check_listener(name: str, listener: object) -> None:
-    """Raise ``InvalidRequest`` for a callback that cannot be called. Used before anything runs."""
-    if listener is not None and not callable(listener):
-        raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
-from sandbox_kernel.receipt import MIME, measurements, mime_bundle
+from sandbox_kernel.receipt import MIME, measurements, mime_bundle, one_line
 from sandbox_kernel.util.values import dataclass
 
 
@@ -57,13 +57,6 @@ class Call:
 MOST_VIOLATION_TEXT = 500
 
 
-def _one_line(text: str) -> str:
-    shown = text if len(text) <= MOST_VIOLATION_TEXT else text[: MOST_VIOLATION_TEXT - 1] + "…"
-    return (
-        shown if shown.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Violation:
     """Something the program tried and the policy refused, with the line that would allow it.
@@ -78,7 +71,7 @@ class Violation:
 
     def __post_init__(self) -> None:
         for name in ("rule", "subject", "reason", "remedy"):
-            object.__setattr__(self, name, _one_line(getattr(self, name)))
+            object.__setattr__(self, name, one_line(getattr(self, name), MOST_VIOLATION_TEXT))
 
 
 @dataclass(frozen=True, kw_only=True)

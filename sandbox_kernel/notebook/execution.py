@@ -97,7 +97,7 @@ class NotebookState:
         changes, self.sandboxes.changes_found = self.sandboxes.changes_found, []
         waiting = [] if kept is None or told else changes_waiting(kept)
         found = (notes.changes_found(folder, count) for folder, count in changes)
-        return (*files, *found, *(notes.changes_waiting(options, count) for options, count in waiting))
+        return (*files, *found, *(notes.changes_not_here(options, count) for options, count in waiting))
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""

@@ -4,26 +4,14 @@ A policy is plain data. It keeps paths as the user wrote them; they are opened w
 (``workspace/given_grants.py``), so a policy can be written on one machine and used on another.
 """
 
-from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.policy.network_rule import NetworkRule as NetworkRule
 from sandbox_kernel.policy.sandbox_policy import (
-    PRESETS,
-    AccessMode,
-    AllowedPath,
-    Grant,
-    Mount,
-    SandboxPolicy,
-    check_policy,
-    resolve_grants,
+    PRESETS as PRESETS,
+    AccessMode as AccessMode,
+    AllowedPath as AllowedPath,
+    Grant as Grant,
+    Mount as Mount,
+    SandboxPolicy as SandboxPolicy,
+    check_policy as check_policy,
+    resolve_grants as resolve_grants,
 )
-
-__all__ = [
-    "PRESETS",
-    "AccessMode",
-    "AllowedPath",
-    "Grant",
-    "Mount",
-    "NetworkRule",
-    "SandboxPolicy",
-    "check_policy",
-    "resolve_grants",
-]

@@ -34,8 +34,8 @@ from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed, spare_processes
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink
-from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
+from sandbox_kernel.workspace.folder_link import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
 #: How many times the session's first memory limit a cell may be given, where a control group enforces the limit: the
 #: worker's ``rlimits`` are fixed when it starts.
@@ -129,7 +129,7 @@ class _Opening:
         self._engine = ENGINES[spec.language]
         self._engine.check(backend.config)
         self._python = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
-        self._here = share if isinstance(share, HereLink) else None
+        self._here = share.here if share is not None else None
         self._walls = self._make_walls()
 
     def python_session(self, on_close: Callable[[], None] | None = None) -> PythonSession:
@@ -182,7 +182,7 @@ class _Opening:
             if self._here is not None:
                 step = replace(step, env={**step.env, "HOME": jail.places.tmp})
                 if jail.layer_fd >= 0:
-                    worker.layer = SessionLayer(self._here.here, jail.box_fd, jail.layer_fd, jail.settings_fd)
+                    worker.layer = SessionLayer(self._here, jail.box_fd, jail.layer_fd, jail.settings_fd)
                     worker.copies.close()
                     worker.copies = worker.layer
             files = engine.files(jail.places, spec.checkpoints)
@@ -194,12 +194,12 @@ class _Opening:
 
     def _take_jail(self) -> Jail:
         """Take a jail: with a layer over the user's folder, or without one where that is not possible."""
-        pool, walls, over = shared_pool(self._backend.config.pool_size), self._walls, self._here
-        if over is not None:
+        pool, walls, here = shared_pool(self._backend.config.pool_size), self._walls, self._here
+        if here is not None and self._share is not None:
             try:
-                return pool.take(replace(walls, here=over.here.path, here_id=over.here.identity()), lasts=True)
+                return pool.take(replace(walls, here=here.path, here_id=here.identity()), lasts=True)
             except NoLayer as error:
-                over.why_copied = str(error)
+                self._share.why_copied = str(error)
         return pool.take(walls, lasts=True)
 
     def _step(self, places: Places) -> Step:

@@ -41,7 +41,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.take_state import take_state
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.folder_link import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
 _WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"

@@ -26,7 +26,7 @@ from sandbox_kernel.session.take_state import cloudpickle_source, take_variables
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again, find_maker
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.transfer import FolderState, put_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted

@@ -32,7 +32,7 @@ from sandbox_kernel.session.supervisor import StillBusy, WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.walk import DirEntry
 

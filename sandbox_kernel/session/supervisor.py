@@ -21,13 +21,12 @@ from sandbox_kernel.session.background import BackgroundListener
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
 from sandbox_kernel.session.cell.result import CellEnd, make_result
 from sandbox_kernel.session.cell.run_cell import Cell
-from sandbox_kernel.session.files import HereFiles, WorkFiles
+from sandbox_kernel.session.files import WorkFiles
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
-from sandbox_kernel.workspace.box_folder import FolderLink
-from sandbox_kernel.workspace.overlay.session_layer import HereLink
+from sandbox_kernel.workspace.folder_link import FolderLink
 
 _GONE = "its sandbox was ended"
 #: How long a line of ours may take.
@@ -51,7 +50,7 @@ class WorkerSupervisor:
         rights: SessionRights | None = None,
     ) -> None:
         self.spec = spec
-        self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
+        self.files = WorkFiles(share)
         self.rights = rights
         #: Whether the last cell was rolled back.
         self.just_rolled_back = False

@@ -22,13 +22,15 @@ from contextlib import contextmanager, suppress
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.workspace.transfer import Skipped, kept_time, pack_files
-from sandbox_kernel.workspace.tree.paths import explained, names_beneath, shown
-from sandbox_kernel.workspace.tree.rooted import Rooted, copy_sparsely
+from sandbox_kernel.workspace.transfer import Skipped, kept_time, pack_files, usable_mode
+from sandbox_kernel.workspace.tree.paths import names_beneath, shown
+from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, Entry, WalkLimits, type_name
 
 MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000
+#: The most letters of all paths together, those of folders that are not named too.
+MAX_ARCHIVE_LETTERS = 32 << 20
 #: Largest extension header (a long name, for example). It is read in one piece; real ones are much smaller.
 MAX_EXTENSION_BYTES = 1 << 20
 
@@ -83,12 +85,7 @@ def restore(path: str | os.PathLike[str], rooted: Rooted) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         for entry, offset in _members(fd):
-            if entry.is_dir:
-                rooted.make_folder(entry.names, entry.mode)
-                continue
-            with rooted.replacing(entry.names, entry.mode | 0o600) as target, explained("restore", entry.names):
-                copy_sparsely(_content(fd, entry, offset), target)
-                os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
+            rooted.put(entry._replace(mode=usable_mode(entry)), _content(fd, entry, offset))
     finally:
         os.close(fd)
 
@@ -112,7 +109,7 @@ def _checked(found: Iterable[Member], archive_size: int) -> list[Member]:
     members: dict[str, Member] = {}
     files: set[str] = set()
     folders = {""}
-    total = 0
+    total = letters = 0
     for count, (told, offset) in enumerate(found, 1):
         entry = _entry(told)
         if offset + entry.size > archive_size:
@@ -121,7 +118,9 @@ def _checked(found: Iterable[Member], archive_size: int) -> list[Member]:
         # Parents that the archive does not name are made too, so they count. Only new ones are looked at: in time
         # linear in the size of the archive.
         above = entry.path if entry.is_dir else entry.path.rpartition("/")[0]
+        letters += len(entry.path)
         while above not in folders and above not in files:
+            letters += len(above)
             folders.add(above)
             above = above.rpartition("/")[0]
         if above in files or (not entry.is_dir and (entry.path in files or entry.path in folders)):
@@ -130,10 +129,11 @@ def _checked(found: Iterable[Member], archive_size: int) -> list[Member]:
             )
         if not entry.is_dir:
             files.add(entry.path)
-        if total > MAX_ARCHIVE_BYTES or max(count, len(files) + len(folders) - 1) > MAX_ARCHIVE_FILES:
+        names = max(count, len(files) + len(folders) - 1)
+        if total > MAX_ARCHIVE_BYTES or names > MAX_ARCHIVE_FILES or letters > MAX_ARCHIVE_LETTERS:
             raise InvalidRequest(
-                f"the archive holds more than {MAX_ARCHIVE_FILES} files and folders or {MAX_ARCHIVE_BYTES} bytes; "
-                "remove what is not needed"
+                f"the archive holds more than {MAX_ARCHIVE_FILES} files and folders or {MAX_ARCHIVE_BYTES} bytes, or "
+                "its paths are too long; remove what is not needed"
             )
         if entry.path:
             members[entry.path] = entry, offset

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from sandbox_kernel.errors import SandboxError
@@ -35,7 +36,7 @@ from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry, WalkLimits,
 Item = TypeVar("Item")
 
 #: Longer than the coarsest kernel tick (10 ms). A file that is older than this at a snapshot shows every later change.
-TICK_NS = 20_000_000
+TICK_NS = 50_000_000
 #: A larger file is compared by ``lstat`` alone.
 HASHED_FILE_BYTES = MIB
 #: The same limit for a file that a process can still write to.
@@ -92,11 +93,23 @@ class Snapshot:
         """Return whether the entry could have changed after this snapshot without new times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
 
+    def still_has(self, now: Entry) -> bool:
+        """Whether a file that looks like this now certainly has the content that it had then."""
+        then = self.entries.get(now.path)
+        if then is None or then._replace(data=None) != now or self.is_young(now):
+            return False
+        return now.inode not in self.open and now.inode not in self.unasked
+
     def taking(self, now: Snapshot, is_taken: Callable[[str], bool]) -> Snapshot:
         """Return this snapshot with what a later one has at the paths that ``is_taken`` chooses."""
+
+        def merged(old: Mapping[str, Item], new: Mapping[str, Item]) -> dict[str, Item]:
+            kept = {path: item for path, item in old.items() if not is_taken(path)}
+            return kept | {path: item for path, item in new.items() if is_taken(path)}
+
         return Snapshot(
-            merged(self.entries, now.entries, is_taken),
-            merged(self.digests, now.digests, is_taken),
+            merged(self.entries, now.entries),
+            merged(self.digests, now.digests),
             {**self.unseen, **now.unseen},
             self.taken_ns or now.taken_ns,
             self.open | now.open,
@@ -114,12 +127,6 @@ def _folders_above(path: str) -> Iterator[str]:
     while path:
         path = path.rpartition("/")[0]
         yield path
-
-
-def merged(old: Mapping[str, Item], new: Mapping[str, Item], is_new: Callable[[str], bool]) -> dict[str, Item]:
-    """Return the new values of the paths that ``is_new`` chooses, and the old values of all others."""
-    kept = {path: item for path, item in old.items() if not is_new(path)}
-    return kept | {path: item for path, item in new.items() if is_new(path)}
 
 
 def snapshot(
@@ -143,16 +150,15 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
     digests: dict[str, bytes] = {}
     still_open: set[int] = set()
     unasked: set[int] = set()
-    maybe_open = since.open | since.unasked
     budget = HASHED_BYTES
     tells = shared and tells_who_writes(rooted.fileno())
     for path, entry in look.entries.items():
         if entry.type != FILE:
             continue
         known = since.digests.get(path)
-        if entry.inode not in maybe_open and entry == since.entries.get(path) and not since.is_young(entry):
+        if since.still_has(entry):
             if known is not None:
-                digests[path] = known  # certainly unchanged: not read again
+                digests[path] = known  # not read again
             continue
         hashed = known is not None or look.is_young(entry)
         if not (hashed or shared):
@@ -274,6 +280,33 @@ def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
         )
         for change in changes
     )
+
+
+class Now(Enum):
+    """What stands at a path after a program: something that it made, nothing, or what the user's folder has."""
+
+    CHANGED = "changed"
+    GONE = "gone"
+    SAME = "same"
+
+
+def standing(changes: Iterable[FsChange]) -> dict[str, Now]:
+    """Return what stands now at each path that these changes touch."""
+    now: dict[str, Now] = {}
+    for change in changes:
+        if change.renamed_from is not None:
+            now.setdefault(change.renamed_from, Now.GONE)
+        now[change.path] = Now.GONE if change.kind == "deleted" else Now.CHANGED
+    return now
+
+
+@dataclass(frozen=True)
+class LayerChanges:
+    """The changes since the last look, for the result; and what stands now at each path that they touch."""
+
+    changes: tuple[FsChange, ...]
+    now: Mapping[str, Now]
+    truncated: bool
 
 
 # What one run left in its folder, found when the sandbox is dead and nothing can change any more. The folder held just

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.workspace.changes import FileDiff, Snapshot, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.overlay.layer import LayerView
 from sandbox_kernel.workspace.overlay.patch import compare_layers
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
@@ -25,8 +25,6 @@ from sandbox_kernel.workspace.tree.beneath import SCAN, as_owner_of, in_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import MOUNT, SYMLINK, Entry, WalkLimits, type_name
 
-#: File times have the resolution of the kernel's clock: a younger file can change and keep its time.
-_CLOCK_STEP_NS = 50_000_000
 #: Seconds in which folders that nobody may look into are opened, one level after the other.
 _OPENING_S = 5.0
 #: Seconds that a restore may take: processes that earlier cells left running can make it endless.
@@ -40,24 +38,13 @@ class TooMuch(Exception):
     """Raised when a folder is beyond a bound; the message says which."""
 
 
-@dataclass
-class FolderCopy:
-    """A folder at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
+@dataclass(frozen=True)
+class FolderCopy(Snapshot):
+    """A snapshot with the contents of files. ``problem`` says why it has none; empty when it has."""
 
-    taken_ns: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
-    #: Inodes of files that a process could write to (a mapping counts): their times tell nothing.
-    open: set[int] = field(default_factory=set)
     #: The mode of the folder itself.
     mode: int = 0o700
     problem: str = ""
-
-    def still_has(self, now: Entry | None) -> bool:
-        """Whether a file that looks like this now has the content that it had when the copy was taken."""
-        then = None if now is None else self.entries.get(now.path)
-        if now is None or then is None or then.data is None or then._replace(data=None) != now:
-            return False
-        return now.ctime_ns < self.taken_ns - _CLOCK_STEP_NS and now.inode not in self.open
 
 
 class FolderCopies:
@@ -69,7 +56,7 @@ class FolderCopies:
     limits = WalkLimits(entries=5000, depth=32)
 
     def __init__(self, box: Rooted) -> None:
-        self._box = self._source = box
+        self.box = self._source = box
         #: The user's folder, where the copied one is a layer over it.
         self._project: ProjectFolder | None = None
         self._copies: dict[int, FolderCopy] = {}
@@ -80,18 +67,17 @@ class FolderCopies:
 
     def close(self) -> None:
         """Close the descriptor of the folder."""
-        self._box.close()
+        self.box.close()
 
     def take(self, cell: int, others: Collection[int]) -> None:
         """Copy the folder for the checkpoint of a cell, and delete the copies of all others but ``others``."""
-        copy = FolderCopy(time.time_ns())
         self._open_until = time.monotonic() + _OPENING_S
         try:
-            self._read(copy)
+            copy = self._read()
         except TooMuch as error:
-            copy.entries, copy.problem = {}, str(error)
+            copy = FolderCopy(problem=str(error))
         except (SandboxError, OSError) as error:
-            copy.entries, copy.problem = {}, f"they could not be read: {error}"
+            copy = FolderCopy(problem=f"they could not be read: {error}")
         self._copies = {known: old for known, old in self._copies.items() if known in others} | {cell: copy}
         self._last = copy
         for number in sorted(self._copies):
@@ -132,16 +118,17 @@ class FolderCopies:
         """Return the copy of a cell; one with a problem when there is none."""
         return self._copies.get(cell) or FolderCopy(problem="no copy of them was kept")
 
-    def _read(self, copy: FolderCopy, tries: int = 33) -> None:
-        size = 0
-        copy.mode = os.fstat(self._source.fileno()).st_mode & 0o7777
+    def _read(self, tries: int = 33) -> FolderCopy:
+        size, taken_ns, entries = 0, time.time_ns(), dict[str, Entry]()
+        still_open: set[int] = set()
+        mode = os.fstat(self._source.fileno()).st_mode & 0o7777
         walk = self._source.walk(self.limits)
         for entry in walk:
             if entry.is_file:
                 size += entry.size
                 if size > self.most_copy_bytes:
                     raise TooMuch(f"they are larger than {self.most_copy_bytes >> 20} MB")
-                data = self._content(entry, copy)
+                data = self._content(entry, still_open)
                 size += max(0, len(data) - entry.size)  # it may have grown since
                 if size > self.most_copy_bytes:
                     raise TooMuch(f"they are larger than {self.most_copy_bytes >> 20} MB")
@@ -149,14 +136,13 @@ class FolderCopies:
             known = self._last.entries.get(entry.path)
             if known is not None and known == entry:
                 entry = known  # copies share what did not change
-            copy.entries[entry.path] = self._seen(entry)
+            entries[entry.path] = self._seen(entry)
         closed = [path for path, why in walk.unseen.items() if why == "unreadable" and path]
         # As often as folders may be nested, and for a time: a process that goes on can close them again and again.
         if tries and time.monotonic() < self._open_until and sum(map(self._open_up, closed)):
-            copy.entries = {}
-            self._read(copy, tries - 1)
-            return
+            return self._read(tries - 1)
         self._refuse_part(walk.unseen)
+        return FolderCopy(entries, taken_ns=taken_ns, open=frozenset(still_open), mode=mode)
 
     def _refuse_part(self, unseen: Mapping[str, str]) -> None:
         """Raise ``TooMuch`` when a walk did not see everything."""
@@ -174,17 +160,17 @@ class FolderCopies:
 
     def _open_up(self, path: str) -> bool:
         """Let the owner of a folder look into it; False when its mode is not what forbids that."""
-        there = self._box.look(path)
-        if self._source is not self._box or there is None or not there.is_dir or there.mode & 0o700 == 0o700:
+        there = self.box.look(path)
+        if self._source is not self.box or there is None or not there.is_dir or there.mode & 0o700 == 0o700:
             return False  # nothing is written into a layer
         self._set_mode(there, 0o700)
         return True
 
-    def _content(self, entry: Entry, copy: FolderCopy) -> bytes:
+    def _content(self, entry: Entry, still_open: set[int]) -> bytes:
         before = self._last.entries.get(entry.path)
         if before is not None and before.data is not None and self._last.still_has(entry):
             return before.data
-        readable = entry.mode & 0o400 or self._source is not self._box
+        readable = entry.mode & 0o400 or self._source is not self.box
         if not readable:
             self._set_mode(entry, entry.mode | 0o400)
         with in_folder(self._source.fileno(), entry.names[:-1]) as folder:
@@ -193,7 +179,7 @@ class FolderCopies:
             if not readable:
                 os.fchmod(fd, entry.mode)
             if open_for_writing(fd, tells=self._tells):
-                copy.open.add(entry.inode)
+                still_open.add(entry.inode)
             data = b"".join(chunks(fd, self.most_copy_bytes + 1))
         finally:
             os.close(fd)
@@ -204,7 +190,7 @@ class FolderCopies:
     def _put_back(self, copy: FolderCopy) -> None:
         """Make the folder what the copy says. A file that is there is written in place: descriptors stay valid."""
         deadline = time.monotonic() + RESTORE_S
-        os.fchmod(self._box.fileno(), 0o700)
+        os.fchmod(self.box.fileno(), 0o700)
         inside: dict[str, dict[str, Entry]] = {"": {}}
         for path, entry in copy.entries.items():
             inside.setdefault(path.rpartition("/")[0], {})[entry.name] = entry
@@ -212,58 +198,58 @@ class FolderCopies:
         inodes: set[int] = set()
         for folder in ("", *(path for path, entry in copy.entries.items() if entry.is_dir)):
             wanted = inside.get(folder, {})
-            with in_folder(self._box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
+            with in_folder(self.box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
                 for name in os.listdir(fd):
                     if (left := deadline - time.monotonic()) <= 0:
                         raise OSError(f"it took more than {RESTORE_S:g} s")
                     kind = type_name(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
                     if name not in wanted or wanted[name].type != kind:
-                        self._box.take_away((*folder.split("/"), name) if folder else (name,), left)
+                        self.box.take_away((*folder.split("/"), name) if folder else (name,), left)
             for entry in wanted.values():
                 self._put(entry, made, inodes)
         # Folders last, deepest first: what is put into them changes their times.
-        for entry in reversed(copy.entries.values()):
+        for entry in reversed(list(copy.entries.values())):
             if entry.is_dir:
                 self._finish(entry)
-        os.fchmod(self._box.fileno(), copy.mode)
+        os.fchmod(self.box.fileno(), copy.mode)
 
     def _put(self, entry: Entry, made: dict[int, Entry], inodes: set[int]) -> None:
         """Restore one name. ``made`` has the files that were restored, by their inodes then; ``inodes`` those of now.
 
         By these, what was one file is one again, and what was two files is two.
         """
-        there = self._box.look(entry.names)
+        there = self.box.look(entry.names)
         one = made.get(entry.inode) if entry.is_file else None
         if entry.is_dir:
-            self._box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
+            self.box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
         elif entry.type == SYMLINK and (there is None or there.target != entry.target):
-            self._box.put(entry)
+            self.box.put(entry)
         elif one is not None and (there is None or there.inode != one.inode):
-            self._box.take_away(entry.names)
-            with in_folder(self._box.fileno(), one.names[:-1]) as source:
-                with in_folder(self._box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
+            self.box.take_away(entry.names)
+            with in_folder(self.box.fileno(), one.names[:-1]) as source:
+                with in_folder(self.box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
                     os.link(one.name, entry.name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
         elif entry.is_file and one is None:
             if there is not None and there.inode in inodes:
-                self._box.take_away(entry.names)
+                self.box.take_away(entry.names)
                 there = None
             if there is not None:
                 self._set_mode(entry, 0o600)
             # Times tell nothing here: a page of a mapping that was read first is written without a new time.
-            if there is None or there.size != entry.size or self._box.read(entry.names) != entry.data:
-                self._box.put(entry, in_place=True)
+            if there is None or there.size != entry.size or self.box.read(entry.names) != entry.data:
+                self.box.put(entry, in_place=True)
             self._finish(entry)
-            made[entry.inode] = self._box.stat(entry.names)
+            made[entry.inode] = self.box.stat(entry.names)
             inodes.add(made[entry.inode].inode)
 
     def _finish(self, entry: Entry) -> None:
         self._set_mode(entry, entry.mode)
-        with in_folder(self._box.fileno(), entry.names[:-1]) as folder:
+        with in_folder(self.box.fileno(), entry.names[:-1]) as folder:
             os.utime(entry.name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=folder, follow_symlinks=False)
 
     def _set_mode(self, entry: Entry, mode: int) -> None:
         """Change the mode of a file or folder; if a link has taken its place, the link is not followed."""
-        with in_folder(self._box.fileno(), entry.names[:-1]) as folder:
+        with in_folder(self.box.fileno(), entry.names[:-1]) as folder:
             itself = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.chmod(f"/proc/self/fd/{itself}", mode & 0o7777)

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange
 from sandbox_kernel.util.wire import BadMessage, check
-from sandbox_kernel.workspace.box_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
+from sandbox_kernel.workspace.folder_link import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.transfer import collect
+from sandbox_kernel.workspace.transfer import usable_mode, why_no_name
 from sandbox_kernel.workspace.tree.paths import names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry, WalkLimits
@@ -92,7 +91,7 @@ def copy_from_host(host: Rooted, work: Rooted, path: str, *, again: bool = False
     top = host.stat(path)
     if top.type not in (FILE, DIRECTORY):
         raise InvalidRequest(f"{path!r} is a {top.type}, and only files and folders are copied; name what it leads to")
-    if not again and work.has(path):
+    if not again and work.look(path) is not None:
         raise InvalidRequest(
             f"the work folder has a {path!r} of its own already, which a copy would replace; rename it"
         )
@@ -105,9 +104,18 @@ def copy_from_host(host: Rooted, work: Rooted, path: str, *, again: bool = False
             f"{path!r} is too large to copy: {size // MIB} MB in {len(entries)} files, at most "
             f"{MAX_SHARED_BYTES // MIB} MB in {MAX_SHARED_FILES}; show its folder: %sandbox --mount {folder}:/data"
         )
-    changes = [FsChange(path=entry.path, kind="created", type=entry.type) for entry in entries]
-    skipped = collect(host, work, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True, reusable=True)
-    left = {one.path for one in skipped}
-    if top.path in left:
-        raise InvalidRequest(f"{path!r} was not copied: {skipped[0].reason}")
-    return tuple(entry.path for entry in entries if entry.is_file and entry.path not in left)
+    copied: list[str] = []
+    for entry in [entry for entry in entries if entry.type in (FILE, DIRECTORY)]:
+        why = why_no_name(entry.path)
+        try:
+            there = None if why else work.look(entry.names)
+            if there is not None and there.type != entry.type:
+                work.remove(entry.names)  # not with what programs have put into a folder
+            if not why:
+                work.put(entry._replace(mode=usable_mode(entry)), host)
+                copied += [entry.path] if entry.is_file else []
+        except SandboxError as error:
+            why = str(error)
+        if why and entry is top:
+            raise InvalidRequest(f"{path!r} was not copied: {why}")
+    return tuple(copied)

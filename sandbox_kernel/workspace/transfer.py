@@ -1,8 +1,6 @@
-"""Copies files between two trees: results out of a sandbox, a work folder into one, and a folder of a saved session.
+"""A work folder as values: its files, to be put into a sandbox, and everything in it, to be saved with a session.
 
-Only regular files and folders are copied. Links, FIFOs, sockets and devices are meaningful on one side only, and a
-hostile program uses them to mislead a copy: they are skipped and listed. Nothing is skipped silently, and nothing is
-read or written beyond the limits; holes of sparse files count.
+Nothing is skipped silently, and nothing is read beyond the limits; holes of sparse files count.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange, check_file_name
+from sandbox_kernel.model import check_file_name
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -39,72 +37,6 @@ class Skipped:
     path: str
     type: str
     reason: str
-
-
-def collect(
-    source: Rooted,
-    destination: Rooted,
-    changes: Iterable[FsChange],
-    max_bytes: int,
-    max_files: int,
-    *,
-    delete: bool = False,
-    reusable: bool = False,
-) -> tuple[Skipped, ...]:
-    """Copy created, modified and renamed files and folders of ``changes``. Returns what was not copied.
-
-    Set-user, set-group and sticky bits are dropped. Sizes count as shown: holes of a sparse file count. With
-    ``delete``, deletions and renames are applied too, and a file may replace a folder or the other way round; a folder
-    that holds files which the sandbox did not know stays. With ``reusable``, what cannot be copied into a sandbox again
-    is skipped: it would make every later run fail, because a folder that does not fit as a whole is refused.
-    """
-    order = sorted(changes, key=lambda change: change.path)
-    skipped: list[Skipped] = list(_follow_deletions(destination, order)) if delete else []
-    bytes_left, files_left = max_bytes, max_files
-    for change in order:
-        if change.kind == "deleted":
-            continue
-        names = tuple(change.path.split("/"))
-        try:
-            entry = source.stat(names)
-            reason = _why_not(entry, bytes_left, files_left, reusable)
-            if not reason:
-                if delete and destination.has(names) and destination.stat(names).type != entry.type:
-                    destination.remove(names)
-                if entry.is_dir:
-                    destination.make_folder(names, entry.mode)
-                else:
-                    destination.copy_file(source, entry, _mode(entry))
-                files_left -= 1
-                bytes_left -= entry.size if entry.is_file else 0
-        except SandboxError as error:
-            reason = str(error)
-        if reason:
-            skipped.append(Skipped(path=change.path, type=change.type, reason=reason))
-    return tuple(skipped)
-
-
-def _why_not(entry: Entry, bytes_left: int, files_left: int, reusable: bool) -> str:
-    if entry.type not in (FILE, DIRECTORY):
-        return f"a {entry.type} is not copied; only files and folders are"
-    if files_left < 1:
-        return "the limit on the number of files is reached"
-    if entry.is_file and entry.size > bytes_left:
-        return f"its {entry.size} bytes exceed the {bytes_left} that are left of the limit on bytes"
-    if reusable and entry.is_dir and len(entry.names) >= WalkLimits().depth:
-        return "it is nested too deep to be looked into"
-    return _why_no_name(entry.path) if reusable else ""
-
-
-def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[Skipped]:
-    gone = {change.path if change.kind == "deleted" else change.renamed_from: change for change in changes}
-    for path in sorted(filter(None, gone), reverse=True):  # the content of a folder before the folder
-        names = tuple(path.split("/"))
-        try:
-            if destination.has(names):
-                destination.remove(names)  # fails for a folder with files that the sandbox did not know
-        except SandboxError as error:
-            yield Skipped(path=path, type=gone[path].type, reason=str(error))
 
 
 class PackedFiles(Mapping[str, bytes]):
@@ -207,7 +139,7 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
     first: dict[int, str] = {}
     total = 0
     for entry in entries:
-        why, data = _why_no_name(entry.path), None
+        why, data = why_no_name(entry.path), None
         if not why and entry.type == SYMLINK and leads_out(entry.path, entry.target or ""):
             why = "the link leads out of the work folder"
         elif not why and entry.type not in _SAVED:
@@ -229,12 +161,13 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
                 left_out[entry.path] = f"it and {display_name(one)} were one file, and are two files now"
         time_ns = kept_time(entry.mtime_ns)
         known[entry.path] = Entry(
-            entry.path, entry.type, mode=_mode(entry), mtime_ns=time_ns, target=entry.target, data=data
+            entry.path, entry.type, mode=usable_mode(entry), mtime_ns=time_ns, target=entry.target, data=data
         )
     return FolderState(known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
-def _why_no_name(path: str) -> str:
+def why_no_name(path: str) -> str:
+    """Return why no sandbox could be given a file of this name; empty when one can."""
     try:
         check_file_name(path)
     except InvalidRequest as error:
@@ -252,7 +185,7 @@ def leads_out(path: str, target: str) -> bool:
     return not target or target[0] == "/" or up > path.count("/") or ".." in parts[up:] or "\0" in target
 
 
-def _mode(entry: Entry) -> int:
+def usable_mode(entry: Entry) -> int:
     """Return the mode of a copy: its owner can always use it."""
     return entry.bits | (0o700 if entry.is_dir else 0o600)
 
@@ -266,7 +199,7 @@ def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
     """Make everything of a state beneath a root. Returns the paths that are not as they were, each with the reason."""
     found: dict[str, str] = {}
     for _, entry in sorted(state.entries.items()):
-        root.put(entry._replace(mode=_mode(entry)))
+        root.put(entry._replace(mode=usable_mode(entry)))
     # The time of a folder changes with what is put into it.
     for path, entry in sorted(state.entries.items(), reverse=True):
         if entry.mtime_ns != NO_TIME and not entry.is_gone:

@@ -37,11 +37,12 @@ from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.util.own_folder import LockedFolder, remove_oldest
 from sandbox_kernel.util.wire import Frames, frame
 from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.patch import MOST_PATCH
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.selection import select
-from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
@@ -349,7 +350,7 @@ class KernelFolder:
         #: Where its changes stay.
         self.place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
         self._folder: HereFolder = here_folder(project, self.place.changes)
-        self._link = HereLink(self._folder)
+        self._link = FolderLink(self._folder)
         self._lock = threading.RLock()
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel import PathTraversal, Sandbox, SandboxError
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace import box_folder
+from sandbox_kernel.workspace import folder_link
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_rolled_back_cell_changes_no_file_and_leaves_none_in_the_sandbox(box: 
 
 
 def test_a_large_file_stays_in_its_session_and_it_is_said(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_folder, "MAX_SHARED_FILE", 1 << 20)
+    monkeypatch.setattr(folder_link, "MAX_SHARED_FILE", 1 << 20)
     session = box.session("python")
     session.run("open('big','wb').write(bytes(10))")
     assert [entry.name for entry in box.list_dir()] == ["big"]

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox_kernel import FsChange, Sandbox
 from sandbox_kernel.errors import BackendUnavailable, PathTraversal
-from sandbox_kernel.workspace import box_folder
+from sandbox_kernel.workspace import box_folder, folder_link
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -69,7 +69,7 @@ def test_what_runs_and_cells_leave_ends_no_later_run(left_behind, monkeypatch: p
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
     monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
-    monkeypatch.setattr(box_folder, "MAX_SHARED_FILES", 3)
+    monkeypatch.setattr(folder_link, "MAX_SHARED_FILES", 3)
     for name in ("a", "b"):
         with open(path / name, "wb") as file:
             file.truncate(60)
@@ -83,9 +83,9 @@ def test_what_runs_and_cells_leave_ends_no_later_run(left_behind, monkeypatch: p
         assert [len(folder.keep(box, made(f"f{number}"))) for number in range(4)] == [0, 0, 1, 1]
         assert set(folder.files()) == {"a", "f0", "f1"}
     with closing(BoxFolder()) as folder:
-        link = folder.link()
-        assert [bool(link.pull(box, made(f"f{number}"))) for number in range(5)] == [False] * 3 + [True] * 2
-        assert len(folder.files()) == 3
+        link = folder_link.FolderLink(folder)
+        told = link.begin_over(None, box)
+        assert len(told) == 4 and len(folder.files()) == 3, told
 
 
 def test_part_of_a_file_is_read_without_the_rest(left_behind):
@@ -102,8 +102,8 @@ def test_part_of_a_file_is_read_without_the_rest(left_behind):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(box_folder, "MAX_SHARED_FILE", 100)
-    monkeypatch.setattr(box_folder, "MOST_LARGE_BYTES", 1000)
+    monkeypatch.setattr(folder_link, "MAX_SHARED_FILE", 100)
+    monkeypatch.setattr(folder_link, "MOST_LARGE_BYTES", 1000)
     (tmp_path / "state").mkdir(mode=0o700)
     return tmp_path / "state" / "large"
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
 from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.changes import compare, snapshot
-from sandbox_kernel.workspace.transfer import collect
+from sandbox_kernel.workspace.overlay.kept_changes import KeptChanges, Room
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 NOBODY = 65534
@@ -87,7 +87,7 @@ def test_changes_artefacts_and_archives_work_on_it(dead: Rooted, rooted: Rooted,
     dead.write("out/result.csv", b"1,2\n")
     changes = compare(before, snapshot(dead, since=before))
     assert [(change.kind, change.path) for change in changes] == [("created", "out"), ("created", "out/result.csv")]
-    assert collect(dead, rooted, changes, 1 << 20, 10) == ()
+    assert KeptChanges(rooted, None).put(dead, "out/result.csv", Room(1 << 20, 10)) is None
     assert (folder / "out" / "result.csv").read_bytes() == b"1,2\n"
     dead.remove("closed", tree=True)
     assert {item.path for item in save(dead, tmp_path / "t.tar")} == {"s", "d", "p"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.workspace import folder_copies
+from sandbox_kernel.workspace import changes, folder_copies
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import Entry, WalkLimits
@@ -116,7 +116,7 @@ def test_hard_links_are_one_file_again(folder: Folder) -> None:
 
 
 def test_a_file_that_did_not_change_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_copies, "_CLOCK_STEP_NS", -(10**18))
+    monkeypatch.setattr(changes, "TICK_NS", -(10**18))
     folder.copy(1)
     read: list[int] = []
     real = folder_copies.chunks

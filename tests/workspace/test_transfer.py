@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
-from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
+from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.changes import Now, Snapshot, compare, snapshot, standing
+from sandbox_kernel.workspace.overlay.kept_changes import Room
+from sandbox_kernel.workspace.transfer import Skipped, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
-MANY = 10**9
+MANY = Room(1 << 60, 10**9)
 pytestmark = pytest.mark.usefixtures("both_ways")
 
 
@@ -25,29 +28,34 @@ def artefacts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def destination(artefacts: Path) -> Iterator[Rooted]:
-    with Rooted.at(artefacts) as root:
-        yield root
+def kept(artefacts: Path) -> Iterator[BoxFolder]:
+    with closing(BoxFolder(str(artefacts))) as folder:
+        yield folder
 
 
-def bring(source: Rooted, destination: Rooted, **limits: int) -> tuple[Skipped, ...]:
-    changes = compare(Snapshot(), snapshot(source))
-    return collect(source, destination, changes, limits.get("max_bytes", MANY), limits.get("max_files", MANY))
+def bring(source: Rooted, kept: BoxFolder, room: Room = MANY, before: Snapshot | None = None) -> list[Skipped]:
+    before = before or Snapshot()
+    return kept.take(source, standing(compare(before, snapshot(source, since=before))), room)
 
 
-def test_files_folders_and_modes_come_over(rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path) -> None:
+def test_files_folders_and_modes_come_over_without_special_bits(
+    rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path
+) -> None:
     (folder / "d" / "empty").mkdir(parents=True)
     (folder / "d" / "run.sh").write_bytes(b"\x00\xff" * 700_000)
-    (folder / "d" / "run.sh").chmod(0o755)
-    assert bring(rooted, destination) == ()
+    for name, mode in (("d/run.sh", 0o755), ("su", 0o6711), ("read-only", 0o400), ("locked/", 0o1500)):
+        (folder / name).mkdir() if name.endswith("/") else (folder / name).open("a").close()
+        (folder / name).chmod(mode)
+    assert bring(rooted, kept) == []
     assert (artefacts / "d" / "run.sh").read_bytes() == b"\x00\xff" * 700_000
-    assert stat.S_IMODE((artefacts / "d" / "run.sh").stat().st_mode) == 0o755
     assert (artefacts / "d" / "empty").is_dir()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in artefacts.rglob("*")}
+    assert modes == {"d": 0o700, "empty": 0o700, "run.sh": 0o755, "su": 0o711, "read-only": 0o600, "locked": 0o700}
 
 
 @pytest.mark.attack("F04", "host")
 def test_links_fifos_and_devices_are_left_behind_and_listed(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path, outside: Path
+    rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path, outside: Path
 ) -> None:
     (folder / "result.csv").symlink_to(outside / "secret.txt")
     (folder / "plot.png").symlink_to("/proc/self/environ")
@@ -57,49 +65,33 @@ def test_links_fifos_and_devices_are_left_behind_and_listed(
     if os.geteuid() == 0:
         os.mknod(folder / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         types["null"] = "device"
-    skipped = bring(rooted, destination)
+    skipped = bring(rooted, kept)
     assert {item.path: item.type for item in skipped} == types
     assert all(item.type in item.reason for item in skipped)
     assert os.listdir(artefacts) == []
 
 
-def test_special_bits_do_not_cross_and_the_owner_can_use_the_copy(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
-) -> None:
-    (folder / "su").write_text("x")
-    (folder / "su").chmod(0o6711)
-    (folder / "read-only").write_text("x")
-    (folder / "read-only").chmod(0o400)
-    (folder / "locked").mkdir()
-    (folder / "locked").chmod(0o1500)
-    bring(rooted, destination)
-    assert stat.S_IMODE((artefacts / "read-only").stat().st_mode) == 0o600
-    assert stat.S_IMODE((artefacts / "su").stat().st_mode) == 0o711
-    assert stat.S_IMODE((artefacts / "locked").stat().st_mode) == 0o700
-
-
 @pytest.mark.attack("R12", "host")
 def test_what_is_beyond_the_limits_is_left_holes_included_and_smaller_files_still_come(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
+    rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path
 ) -> None:
     for name, size in (("a", 60), ("b", 60), ("c", 40)):
         (folder / name).write_bytes(b"x" * size)
-    skipped = bring(rooted, destination, max_bytes=100)
-    assert [item.path for item in skipped] == ["b"]
-    assert "60 bytes" in skipped[0].reason
+    (skipped,) = bring(rooted, kept, Room(100, 10))
+    assert (skipped.path, "60 bytes" in skipped.reason) == ("b", True)
     assert sorted(os.listdir(artefacts)) == ["a", "c"]
-    assert [item.path for item in bring(rooted, destination, max_files=2)] == ["c"]
+    assert [item.path for item in bring(rooted, kept, Room(1000, 2))] == ["b"]
     os.truncate(folder / "a", 1 << 40)
-    assert [item.path for item in bring(rooted, destination, max_bytes=1 << 30)] == ["a"]
+    assert [item.path for item in bring(rooted, kept, Room(1 << 30, 10))] == ["a"]
 
 
 @pytest.mark.one_case
-def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path) -> None:
+def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.seek(64 << 20)
         file.write(b"end")
         file.truncate(96 << 20)
-    assert bring(rooted, destination) == ()
+    assert bring(rooted, kept) == []
     copied = (artefacts / "s").stat()
     assert copied.st_size == 96 << 20
     assert copied.st_blocks * 512 < 8 << 20
@@ -111,89 +103,47 @@ def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, destina
 
 @pytest.mark.attack("F06", "host")
 def test_a_planted_link_at_the_destination_is_not_followed(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path, outside: Path
+    rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path, outside: Path
 ) -> None:
     (folder / "d").mkdir()
     (folder / "d" / "secret.txt").write_text("escaped")
     (folder / "f").write_text("new")
     (artefacts / "d").symlink_to(outside)
     (artefacts / "f").symlink_to(outside / "secret.txt")
-    skipped = bring(rooted, destination)
-    assert [item.path for item in skipped] == ["d", "d/secret.txt"]
-    assert all("link" in item.reason for item in skipped)
-    assert (artefacts / "f").read_text() == "new"
+    assert [item.path for item in bring(rooted, kept)] == ["d", "d/secret.txt", "f"]
+    kept.take(rooted, {"d/secret.txt": Now.GONE}, MANY)
+    with pytest.raises(PathTraversal):
+        kept.remove("d/secret.txt")
 
 
 @pytest.mark.parametrize("path", ["../up", "/etc/passwd", "", "a/../../x", "missing"])
-def test_a_forged_or_stale_change_is_left_and_told(rooted: Rooted, destination: Rooted, path: str) -> None:
-    (skipped,) = collect(rooted, destination, [FsChange(path=path, kind="created")], MANY, MANY)
+def test_a_forged_or_stale_change_is_left_and_told(rooted: Rooted, kept: BoxFolder, path: str) -> None:
+    (skipped,) = kept.take(rooted, {path: Now.CHANGED}, MANY)
     assert skipped.path == path
     assert skipped.reason
 
 
-def test_deletions_are_followed_only_when_asked(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
+def test_deletions_and_what_became_a_folder_or_a_file_follow_and_unknown_files_stay(
+    rooted: Rooted, folder: Path, kept: BoxFolder, artefacts: Path
 ) -> None:
-    for name in ("gone/a", "gone/b", "old", "kept"):
+    for name in ("gone/a", "gone/b", "old", "kept", "a", "b/x", "d/a"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name)
-    assert bring(rooted, destination) == ()
+    assert bring(rooted, kept) == []
+    (artefacts / "d" / "users own").write_text("precious")
     before = snapshot(rooted)
-    (folder / "gone" / "a").unlink()
-    (folder / "gone" / "b").unlink()
-    (folder / "gone").rmdir()
+    for name in ("gone", "b", "d"):
+        shutil.rmtree(folder / name)
     (folder / "old").rename(folder / "new")
-    changes = compare(before, snapshot(rooted, since=before))
-    assert collect(rooted, destination, changes, MANY, MANY) == ()
-    assert sorted(os.listdir(artefacts)) == ["gone", "kept", "new", "old"]
-    assert collect(rooted, destination, changes, MANY, MANY, delete=True) == ()
-    assert sorted(os.listdir(artefacts)) == ["kept", "new"]
-
-
-def test_a_file_that_became_a_folder_and_the_other_way_round_follow_when_asked(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
-) -> None:
-    (folder / "a").write_text("file")
-    (folder / "b").mkdir()
-    (folder / "b" / "x").touch()
-    bring(rooted, destination)
-    before = snapshot(rooted)
     (folder / "a").unlink()
     (folder / "a").mkdir()
     (folder / "a" / "y").touch()
-    (folder / "b" / "x").unlink()
-    (folder / "b").rmdir()
     (folder / "b").write_text("file")
-    changes = compare(before, snapshot(rooted, since=before))
-    assert {item.path for item in collect(rooted, destination, changes, MANY, MANY)} == {"a", "a/y", "b"}
-    assert collect(rooted, destination, changes, MANY, MANY, delete=True) == ()
+    assert bring(rooted, kept, before=before) == []
+    assert sorted(os.listdir(artefacts)) == ["a", "b", "d", "kept", "new"]
     assert (artefacts / "a" / "y").is_file()
     assert (artefacts / "b").read_text() == "file"
-
-
-def test_a_folder_that_holds_what_the_sandbox_did_not_know_of_is_not_deleted(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
-) -> None:
-    (folder / "d").mkdir()
-    (folder / "d" / "a").touch()
-    bring(rooted, destination)
-    (artefacts / "d" / "users own").write_text("precious")
-    before = snapshot(rooted)
-    (folder / "d" / "a").unlink()
-    (folder / "d").rmdir()
-    changes = compare(before, snapshot(rooted, since=before))
-    (skipped,) = collect(rooted, destination, changes, MANY, MANY, delete=True)
-    assert (skipped.path, "not empty" in skipped.reason) == ("d", True)
     assert os.listdir(artefacts / "d") == ["users own"]
-
-
-def test_deleting_through_a_planted_link_is_refused_and_told(
-    rooted: Rooted, destination: Rooted, artefacts: Path, outside: Path
-) -> None:
-    (artefacts / "d").symlink_to(outside)
-    changes = [FsChange(path="d/secret.txt", kind="deleted")]
-    (skipped,) = collect(rooted, destination, changes, MANY, MANY, delete=True)
-    assert "link" in skipped.reason
 
 
 def test_a_work_folder_is_packed_as_a_mapping_that_reads_one_file_at_a_time(rooted: Rooted, folder: Path) -> None:

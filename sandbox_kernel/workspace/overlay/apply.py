@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from sandbox_kernel.errors import Conflict, ExecutionFailed
+from sandbox_kernel.errors import Conflict, ExecutionFailed, SandboxError
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.util.own_folder import LockedFolder, weakness
 from sandbox_kernel.util.wire import check
@@ -34,7 +34,7 @@ from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.removal import remove_tree
-from sandbox_kernel.workspace.tree.rooted import MAKE, Rooted, chunks, copy_sparsely
+from sandbox_kernel.workspace.tree.rooted import MAKE, Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, Entry
 
 _NOREPLACE, _EXCHANGE = 1, 2
@@ -118,7 +118,10 @@ class ApplyRecord(LockedFolder):
             with open(fd, "rb") as file:
                 text = file.read(_MOST_JOURNAL)
             try:
-                return check(json.loads(text), ApplyJournal), name == _DONE
+                journal = check(document := json.loads(text), ApplyJournal)
+                if any(len(step) != len(Entry._fields) for step in document[-1]):
+                    raise ValueError("it is of another version")
+                return journal, name == _DONE
             except ValueError as error:
                 raise DamagedRecord(str(error)) from None
         return None, False
@@ -196,21 +199,18 @@ class _Apply:
         entry = kept.entry
         if entry.is_dir and kept.on_folder:
             return 0, 0
+        made = entry._replace(path=name, mode=entry.mode | (0o700 if entry.is_dir else 0))
+        try:
+            with Rooted(self._stage) as stage:
+                if entry.is_file:
+                    with self._contents.reading(entry.names) as source:
+                        stage.put(made, chunks(source, 1 << 60))
+                else:
+                    stage.put(made)
+        except SandboxError as error:
+            raise OSError(str(error)) from error
         owner = self._owner_of(entry.path)
-        if entry.is_file:
-            # By its descriptor: whoever may write to the folder could put a link in its place.
-            with open(os.open(name, MAKE, 0o600, dir_fd=self._stage), "wb", buffering=0) as target:
-                with self._contents.reading(entry.names) as source:
-                    copy_sparsely(chunks(source, 1 << 60), target.fileno())
-                if owner is not None:
-                    os.fchown(target.fileno(), *owner)
-                os.fchmod(target.fileno(), entry.bits)
-        elif entry.is_dir:
-            os.mkdir(name, entry.mode | 0o700, dir_fd=self._stage)
-            os.chmod(name, entry.mode | 0o700, dir_fd=self._stage)
-        else:
-            os.symlink(entry.target or "", name, dir_fd=self._stage)
-        if not entry.is_file and owner is not None:
+        if owner is not None:
             os.chown(name, *owner, dir_fd=self._stage, follow_symlinks=False)
         info = os.stat(name, dir_fd=self._stage, follow_symlinks=False)
         return info.st_ino, info.st_mtime_ns

@@ -1,9 +1,9 @@
-"""``KeptChanges``: everything that programs of one sandbox changed in the user's folder, until it is applied.
+"""``KeptChanges``: everything that programs of one sandbox left in its work folder, or changed in the user's.
 
-Contents lie in a private folder of the host, at the same paths as in the user's folder; links are kept as links and
-never followed. Each change remembers the version of the user's file that it is based on, so that a later change of that
-file is noticed. With a ``ChangeLog`` they are there again for the next kernel of the notebook. Thread-safe by the lock
-of its ``HereFolder``.
+Contents lie in a private folder of the host, at the same paths; links are never followed. Over a folder of the user,
+each change remembers the version of the user's file that it is based on, so that a later change of that file is
+noticed; with a ``ChangeLog`` they are there again for the next kernel of the notebook. In a plain work folder there is
+nothing below the changes: every file is one, and links are not kept. Thread-safe by the lock of its ``BoxFolder``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.changes import same_entry
-from sandbox_kernel.workspace.kept_work import KeptWork
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of
+from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, why_no_name
 from sandbox_kernel.workspace.tree.beneath import in_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted
@@ -31,6 +30,19 @@ from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, E
 #: The most that is kept of one sandbox's changes.
 MOST_KEPT_BYTES = 1 << 30
 MOST_KEPT_FILES = 50_000
+
+if TYPE_CHECKING:
+    # Plain work folders need none of them.
+    from sandbox_kernel.workspace.kept_work import KeptWork
+    from sandbox_kernel.workspace.overlay.project import ProjectFolder
+
+
+class Room(NamedTuple):
+    """The most bytes of files, and the most files and folders, that are kept."""
+
+    bytes: int
+    files: int
+
 
 #: Later than every change of a file.
 _NEVER_NS = 1 << 63
@@ -141,38 +153,48 @@ def changes_waiting(work: KeptWork) -> list[tuple[str, int]]:
 
 
 class KeptChanges:
-    """Changes by path. ``root`` is the private folder with their contents, ``log`` the list of them on disk."""
+    """Changes by path. ``root`` is the private folder with their contents, ``log`` the list of them on disk.
 
-    def __init__(self, root: Rooted, project: ProjectFolder, log: ChangeLog | None = None) -> None:
+    ``project`` is the user's folder; None for a plain work folder.
+    """
+
+    def __init__(self, root: Rooted, project: ProjectFolder | None, log: ChangeLog | None = None) -> None:
         self.root = root
         self._project = project
         self._log = log
         self.entries: dict[str, Kept] = {}
+        if log is not None or project is None:
+            self._find({} if log is None else log.read())
         if log is not None:
-            self._find(log)
             log.rewrite(self.entries)
         #: The bytes of all kept files together.
         self._held = sum(_bytes(kept) for kept in self.entries.values())
 
-    def _find(self, log: ChangeLog) -> None:
-        """Take over what an earlier kernel left: what its log names and what is there without a line."""
-        for path, kept in sorted(log.read().items()):
+    def users(self, path: str) -> Entry | None:
+        """Return what the user has at a path."""
+        return None if self._project is None else self._project.look(path)
+
+    def _find(self, listed: Mapping[str, Kept]) -> None:
+        """Take over what an earlier kernel left: what its log lists and what is there without a line."""
+        for path, kept in sorted(listed.items()):
             there = None if kept.is_gone else self.root.look(kept.entry.names)
             if (kept.is_gone or (there is not None and there.type == kept.entry.type)) and not self._applied(kept):
                 size = there.size if there is not None and there.is_file else kept.entry.size
                 self.entries[path] = replace(kept, entry=kept.entry._replace(size=size))
         walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
-        for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
-            if entry.name.startswith(TEMPORARY) or same_entry(self.root, self._project.root, entry.path):
+        types = (FILE, DIRECTORY) if self._project is None else (FILE, SYMLINK)
+        for entry in [each for each in walk if each.type in types and each.path not in self.entries]:
+            applied = self._project is not None and same_entry(self.root, self._project.root, entry.path)
+            if applied or (entry.is_file and entry.name.startswith(TEMPORARY)):
                 self.root.remove(entry.names)
             else:
-                base = self._project.look(entry.path)
+                base = self.users(entry.path)
                 self.entries[entry.path] = Kept(_kept_of(entry), base, base is not None, next(_stamps))
 
     def _applied(self, kept: Kept) -> bool:
         """Whether the user's folder has the change: the kernel ended after it was applied and before that was noted."""
-        there = self._project.look(kept.entry.path)
-        if kept.is_gone or there is None:
+        there = self.users(kept.entry.path)
+        if kept.is_gone or there is None or self._project is None:
             return kept.is_gone and there is None
         if kept.entry.is_dir:
             return there.is_dir and (kept.base is None or there.bits == kept.entry.bits)
@@ -196,30 +218,19 @@ class KeptChanges:
         """Return the stamp of every change by path."""
         return {path: kept.stamp for path, kept in self.entries.items()}
 
-    def copy_to(self, log: ChangeLog) -> None:
-        """Copy all changes to another place, for the next kernel."""
-        with Rooted.at(log.files) as files:
-            for path, kept in sorted(self.entries.items()):
-                if not kept.is_gone:
-                    files.put(self.root.stat(kept.entry.names), self.root)
-                log.note(path, kept)
-
-    def put(self, source: Rooted, path: str, began_ns: int) -> Skipped | None:
+    def put(self, source: Rooted, path: str, room: Room, began_ns: int = _NEVER_NS) -> Skipped | None:
         """Keep what stands at a path of ``source``; returns why not, if it cannot be kept."""
         known = self.entries.get(path)
         try:
             entry = source.stat(tuple(path.split("/")))
-            if entry.type not in (FILE, DIRECTORY, SYMLINK):
-                return Skipped(path=path, type=entry.type, reason="only files, folders and links are kept")
-            if entry.is_file:
-                room = MOST_KEPT_BYTES - self._held + _bytes(known)
-                if entry.size > room or len(self.entries) >= MOST_KEPT_FILES:
-                    return Skipped(path=path, type=entry.type, reason="the sandbox keeps no more changes")
-            if known is None or known.entry.type != entry.type:
+            why = self._why_not(entry, known, room)
+            if not why and (known is None or known.entry.type != entry.type):
                 self.clear(path)
             there = self.root.look(entry.names)
-            if there is not None and there.type != entry.type:
-                return Skipped(path=path, type=entry.type, reason="changes are kept below it")
+            if not why and there is not None and there.type != entry.type:
+                why = "changes are kept below it"
+            if why:
+                return Skipped(path=path, type=entry.type, reason=why)
             if entry.is_file:
                 self.root.copy_file(source, entry, entry.bits | 0o600)
             else:
@@ -229,9 +240,23 @@ class KeptChanges:
         self._set(_kept_of(entry), began_ns)
         return None
 
+    def _why_not(self, entry: Entry, known: Kept | None, room: Room) -> str:
+        plain = self._project is None
+        if entry.type not in (FILE, DIRECTORY) and (plain or entry.type != SYMLINK):
+            return f"a {entry.type} is not kept; only files and folders are"
+        if known is None and len(self.entries) >= room.files:
+            return "the limit on the number of files is reached"
+        left = room.bytes - self._held + _bytes(known)
+        if entry.is_file and entry.size > left:
+            return f"its {entry.size} bytes exceed the {left} that are left of the limit on bytes"
+        # A sandbox could not be given it again, and each later run would fail.
+        if plain and entry.is_dir and len(entry.names) >= WalkLimits().depth:
+            return "it is nested too deep to be looked into"
+        return why_no_name(entry.path) if plain else ""
+
     def remove(self, path: str, began_ns: int = _NEVER_NS) -> None:
         """Keep that a path is gone; a path that the user does not have is forgotten."""
-        if self._project.look(path) is None:
+        if self.users(path) is None:
             self.forget(path)
         else:
             self.clear(path)
@@ -246,12 +271,12 @@ class KeptChanges:
             self._log.note(path, None)
 
     def note_written(self, path: str) -> None:
-        """Note down a file that the host has written into the private folder itself."""
+        """Note down what the host has written into the private folder itself."""
         above = path.split("/")[:-1]
         for depth in range(1, len(above) + 1):
             folder = "/".join(above[:depth])
-            known = self.entries.get(folder)
-            if not self._project.has_folder(folder) and (known is None or not known.entry.is_dir):
+            known, users = self.entries.get(folder), self.users(folder)
+            if (users is None or not users.is_dir) and (known is None or not known.entry.is_dir):
                 self._set(Entry(folder, DIRECTORY, mode=0o755), _NEVER_NS)
         self._set(_kept_of(self.root.stat(tuple(path.split("/")))), _NEVER_NS)
 
@@ -267,7 +292,7 @@ class KeptChanges:
 
     def _set(self, entry: Entry, began_ns: int) -> None:
         known = self.entries.get(entry.path)
-        base = known.base if known is not None else self._project.look(entry.path)
+        base = known.base if known is not None else self.users(entry.path)
         late = base is not None and not base.is_dir and base.ctime_ns >= began_ns
         kept = Kept(entry, base, known.unsure if known is not None else late, next(_stamps))
         self.entries[entry.path] = kept

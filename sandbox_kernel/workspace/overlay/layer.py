@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, same_entry, snapshot
+from sandbox_kernel.workspace.changes import LayerChanges, Now, Snapshot, compare, same_entry, snapshot, standing
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
@@ -35,35 +34,20 @@ SAME_READ_BYTES = 64 * MIB
 _PAGE = 4096
 
 
-class Now(Enum):
-    """What stands at a path after a program: something of the layer, nothing, or what the folder has."""
-
-    CHANGED = "changed"
-    GONE = "gone"
-    SAME = "same"
-
-
-@dataclass(frozen=True)
-class LayerChanges:
-    """The changes since the last look, for the result; and what stands now at each path that they touch."""
-
-    changes: tuple[FsChange, ...]
-    now: Mapping[str, Now]
-    truncated: bool
-
-
 class CopyLook:
-    """Looks at a private copy again and again. ``root`` is the folder with what programs have changed.
+    """Looks at a private copy, or at a work folder (without a project), again and again.
 
-    ``shared``: programs run on between looks. ``not_given`` are notes on what could not be put into it.
+    ``root`` is the folder with what programs have changed. ``shared``: programs run on between looks. ``not_given`` are
+    notes on what could not be put into it.
     """
 
     here = "copy"
 
-    def __init__(self, root: Rooted, project: ProjectFolder, *, shared: bool) -> None:
+    def __init__(self, root: Rooted, project: ProjectFolder | None, *, shared: bool, limits: WalkLimits = LOOK) -> None:
         self.root = root
         self._project = project
         self._shared = shared
+        self._limits = limits
         self._seen = Snapshot()
         self.not_given: list[Note] = []
 
@@ -82,26 +66,24 @@ class CopyLook:
         """Return what changed since the last look."""
         before, self._seen = self._seen, self._look()
         found = {change.path: change for change in self._compared(before, self._seen)}
-        now: dict[str, Now] = {}
+        now, project = standing(found.values()), self._project
         budget = SAME_READ_BYTES
         for path, change in list(found.items()):
-            if change.renamed_from is not None:
-                now[change.renamed_from] = Now.GONE
-            if change.kind == "deleted":
-                now[path] = Now.GONE
-                continue
+            if project is None:
+                break
             same = path not in self._seen.entries  # the user's own shows again
             # Whether it is the same as a hidden file is nothing that a program may learn.
-            if not same and change.size <= budget and not is_hidden(path) and self._project.look(path) is not None:
+            if not same and change.size <= budget and not is_hidden(path) and project.look(path) is not None:
                 budget -= change.size
-                same = same_entry(self.root, self._project.root, path)
-            now[path] = Now.SAME if same else Now.CHANGED
-            if same and self._showed(path, change, before):
-                del found[path]
+                same = same_entry(self.root, project.root, path)
+            if same and change.kind != "deleted":
+                now[path] = Now.SAME
+                if self._showed(path, change, before):
+                    del found[path]
         return LayerChanges(tuple(found.values()), now, before.truncated or self._seen.truncated)
 
     def _look(self) -> Snapshot:
-        return snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
+        return snapshot(self.root, self._limits, since=self._seen, shared=self._shared)
 
     def _compared(self, before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
         return compare(before, after)

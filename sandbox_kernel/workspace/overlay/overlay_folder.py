@@ -19,11 +19,11 @@ from typing import NoReturn
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.changes import Left
+from sandbox_kernel.workspace.changes import Left, Now
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
-from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
-from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
+from sandbox_kernel.workspace.overlay.kept_changes import MOST_KEPT_BYTES, MOST_KEPT_FILES, ChangeLog, Room
+from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook, copy_folder
 from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
@@ -36,15 +36,13 @@ class HereFolder(BoxFolder):
     """See the module; thread-safe like ``BoxFolder``. Changes end with the sandbox unless there is a ``log``."""
 
     def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
-        super().__init__(None if log is None else log.files)
+        super().__init__(None if log is None else log.files, log)
         self.project = ProjectFolder(path)
         recover_all(self.project.root)
         #: Folders in the user's that look like stages of ours and are not.
         self.strange = strange_stages(self.project.root)
-        self._log = log
-        self._kept: KeptChanges | None = None if log is None else KeptChanges(self.opened(), self.project, log)
         #: How many changes of an earlier kernel are there.
-        self.found = 0 if self._kept is None else len(self._kept.entries)
+        self.found = 0 if log is None else len(self.kept.entries)
 
     @property
     def path(self) -> str:
@@ -56,17 +54,17 @@ class HereFolder(BoxFolder):
         return self.project.identity()
 
     @property
-    def kept(self) -> KeptChanges:
-        """The changes so far."""
-        with self.lock:
-            if self._kept is None:
-                self._kept = KeptChanges(self.opened(), self.project)
-            return self._kept
+    def over(self) -> ProjectFolder:
+        """See ``BoxFolder``."""
+        return self.project
 
     def keep_in(self, place: str) -> None:
         """Copy the changes to a private folder of the host, where the next kernel finds them."""
-        with self.lock, closing(ChangeLog(place)) as log:
-            self.kept.copy_to(log)
+        with self.lock, closing(ChangeLog(place)) as log, Rooted.at(log.files) as files:
+            for path, kept in sorted(self.kept.entries.items()):
+                if not kept.is_gone:
+                    files.put(self.kept.root.stat(kept.entry.names), self.kept.root)
+                log.note(path, kept)
 
     def close(self) -> None:
         """See ``BoxFolder``."""
@@ -75,11 +73,6 @@ class HereFolder(BoxFolder):
             self._log.close()
 
     # What the user sees.
-
-    def diff(self) -> tuple[FsChange, ...]:
-        """See ``BoxFolder``: what differs from the user's folder."""
-        with self.lock:
-            return self.kept.listed()
 
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes as a unified diff; a line for each file that is not text."""
@@ -144,19 +137,6 @@ class HereFolder(BoxFolder):
                     "%sandbox policy and the report list them; read a copy of another name"
                 )
             return self.project.root
-
-    def write(self, path: str, data: bytes | str) -> None:
-        """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
-        name, content = "/".join(names_beneath(path)), encoded(path, data)
-        with self.lock:
-            known, users = self.kept.entries.get(name), self.project.look(name)
-            if known is not None and known.is_gone:
-                self.kept.clear(name)
-            elif known is not None:
-                users = known.entry
-            self.kept.root.write(name, content, 0o644 if users is None or users.is_dir else users.bits)
-            self.kept.note_written(name)
-            self.generation += 1
 
     def remove(self, path: str) -> None:
         """See ``BoxFolder``: a change like one of a program; what is hidden stays."""
@@ -264,28 +244,17 @@ class HereFolder(BoxFolder):
     def keep_run(self, look: CopyLook, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
         found = look.changes()
-        left = Left.of(found.changes, found.truncated, lambda: self.take(look.root, found, began_ns), kept=kept)
+        left = Left.of(
+            found.changes, found.truncated, lambda: self.take_noting(look.root, found.now, began_ns), kept=kept
+        )
         look.root.close()
         more = (*look.not_given[:5], *left.notes, *self.project.git_notes(found.changes))
         return left._replace(notes=more, here=look.here)
 
-    def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
+    def take_noting(self, source: Rooted, now: Mapping[str, Now], began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""
-        missing: list[Note] = []
-        if not found.now:
-            return missing
-        with self.lock:
-            kept = self.kept
-            for path in sorted((path for path, now in found.now.items() if now is Now.GONE), reverse=True):
-                kept.remove(path, began_ns)
-            for path in sorted(path for path, now in found.now.items() if now is Now.SAME):
-                kept.forget(path)
-            for path in sorted(path for path, now in found.now.items() if now is Now.CHANGED):
-                skipped = kept.put(source, path, began_ns)
-                if skipped is not None:
-                    missing.append(notes.file_not_kept(display_name(path), skipped.type, skipped.reason))
-            self.generation += 1
-        return missing[:20]
+        left = self.take(source, now, Room(MOST_KEPT_BYTES, MOST_KEPT_FILES), began_ns)
+        return [notes.file_not_kept(display_name(one.path), one.type, one.reason) for one in left[:20]]
 
 
 def pack_folder(here: HereFolder) -> list[Entry]:
@@ -323,7 +292,7 @@ def take_changes(here: HereFolder, sent: Iterable[Entry], place: Rooted, began_n
     for error in place.put_tree(entries).values():
         raise error
     now = {entry.path: Now.GONE if entry.is_gone else Now.CHANGED for entry in entries}
-    return here.take(place, LayerChanges((), now, False), began_ns)
+    return here.take_noting(place, now, began_ns)
 
 
 def _packed(root: Rooted, entry: Entry) -> Entry:

@@ -21,7 +21,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, as_owner_of, in_folder, open_folder
 from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
-from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, Walk, WalkLimits, type_name
+from sandbox_kernel.workspace.tree.walk import NO_TIME, SYMLINK, Entry, Walk, WalkLimits, type_name
 
 #: Largest file that is read into memory unless the caller gives another limit.
 MAX_READ_BYTES = 64 * MIB
@@ -174,11 +174,12 @@ class Rooted:
         with explained("make folder", path):
             os.close(self._make_folders(names_beneath(path, folder=True), mode & 0o777 | 0o700))
 
-    def put(self, entry: Entry, source: Rooted | None = None, *, in_place: bool = False) -> None:
+    def put(self, entry: Entry, source: Rooted | Iterable[bytes] | None = None, *, in_place: bool = False) -> None:
         """Make a path what an entry says, in place of what is there; special files are left out.
 
-        The content of a file is in the entry, or comes from the same path of ``source``. With ``in_place`` it is
-        written into a file that is there, so that descriptors that programs hold stay valid.
+        The content of a file is in the entry, comes from the same path of ``source``, or is ``source`` in pieces; then
+        the file gets the time of the entry too. With ``in_place`` the content is written into a file that is there, so
+        that descriptors that programs hold stay valid.
         """
         names, there = entry.names, self.look(entry.names)
         if there is not None and there.type != entry.type:
@@ -191,8 +192,13 @@ class Rooted:
                     os.fchmod(fd, entry.bits)
         elif entry.type == SYMLINK and entry.target is not None:
             self._link(names, entry.target)
-        elif entry.is_file and source is not None:
+        elif entry.is_file and isinstance(source, Rooted):
             self.copy_file(source, entry, entry.bits)
+        elif entry.is_file and not isinstance(source, Rooted | None):
+            with self.replacing(names, entry.bits) as target, explained("write", names):
+                copy_sparsely(source, target)
+                if entry.mtime_ns != NO_TIME:
+                    os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
         elif entry.is_file and not (in_place and there is not None and self._overwrite(entry)):
             self.write(names, entry.data or b"", entry.bits)
 
@@ -271,14 +277,6 @@ class Rooted:
             return self.stat(path)
         except SandboxError:
             return None
-
-    def has(self, path: str | Names) -> bool:
-        """Whether something is at a path. Raises ``PathTraversal`` when a link stands in the way."""
-        try:
-            self.stat(path)
-        except InvalidRequest:
-            return False
-        return True
 
     def take_away(self, path: str | Names, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove what is at a path, with everything in it; nothing there is as well."""

@@ -48,8 +48,8 @@ SHOWN_ELSEWHERE = {
 }
 #: Each of these belongs to one kind of walls.
 OF_WALLS = {
-    BUBBLEWRAP: {"hint_read_only", "hint_rename", "no_network"},
-    LANDLOCK: {"hint_denied", "never_network"},
+    BUBBLEWRAP: {"hint_place", "hint_rename", "no_network"},
+    LANDLOCK: {"hint_place", "never_network"},
 }
 
 
@@ -84,10 +84,10 @@ def stumble(walk: Walk) -> None:
     if walk.kernel == LANDLOCK:
         walk.expect_hint("refused", never_network=notes.never_network("nowhere.invalid"))
         expect(walk.offer("refused", "Allow")).to_have_count(0)
-        walk.expect_hint("place", hint_denied=notes.hint_denied("", "/usr"))
+        walk.expect_hint("place", hint_place=notes.hint_place("", "/usr"))
     else:
         walk.expect_hint("refused", no_network=notes.no_network("nowhere.invalid", "%sandbox "))
-        walk.expect_hint("place", hint_read_only=notes.hint_read_only("", "/usr"))
+        walk.expect_hint("place", hint_place=notes.hint_place("", "/usr"))
     walk.expect_hint("time", hint_time=notes.hint_time("%%sandbox --timeout 2s"))
     walk.expect_hint("memory", hint_memory=notes.hint_memory("%sandbox --memory 1G"))
     walk.expect_hint("package", hint_package=notes.hint_package("%sandbox --python PATH", "no_such_package"))

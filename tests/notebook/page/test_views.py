@@ -40,7 +40,7 @@ def test_files_of_sessions_and_of_fresh_runs_stand_in_one_list() -> None:
 
 
 def test_a_file_that_is_too_large_to_share_is_listed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox_kernel.workspace.box_folder.MAX_SHARED_FILE", 100)
+    monkeypatch.setattr("sandbox_kernel.workspace.folder_link.MAX_SHARED_FILE", 100)
     with Sandbox() as box:
         session = box.session()
         session.run("open('big','w').write('x' * 1000)")
