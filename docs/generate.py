@@ -20,13 +20,7 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 import draw  # noqa: E402 - found beside this file
 
 from sandbox_kernel.cli import make_parser  # noqa: E402
-from sandbox_kernel.limits import (  # noqa: E402
-    DEFAULT_MEMORY_MB,
-    DEFAULT_SESSION_MEMORY_MB,
-    DEFAULT_TIMEOUT_S,
-    MIB,
-    Limits,
-)
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits  # noqa: E402
 from sandbox_kernel.model import Language  # noqa: E402
 from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS  # noqa: E402
 from sandbox_kernel.untrusted.frames.document import outer_document  # noqa: E402

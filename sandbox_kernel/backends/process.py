@@ -135,9 +135,7 @@ class ProcessBackend(BlockingBackend):
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail with the same walls."""
-        from sandbox_kernel.backends.probes.capabilities import (
-            process_capabilities,  # slow to import and rarely needed
-        )
+        from sandbox_kernel.backends.probes.capabilities import process_capabilities  # slow to import and rarely needed
 
         return process_capabilities(self)
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandbox_kernel import (
-    EnforcerUnavailable,
-    ExecRequest,
-    ExecResult,
-    Language,
-    ProcessBackend,
-    Sandbox,
-    Status,
-)
+from sandbox_kernel import EnforcerUnavailable, ExecRequest, ExecResult, Language, ProcessBackend, Sandbox, Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,7 @@ from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.execution import CellExecution, CellReply
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import new_defaults, parse_line, parse_wanted, written
-from sandbox_kernel.notebook.permission_prompts import (
-    MIME,
-    MOST_OFFERS,
-    OfferAnswer,
-    bundle,
-    offers_of,
-)
+from sandbox_kernel.notebook.permission_prompts import MIME, MOST_OFFERS, OfferAnswer, bundle, offers_of
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle

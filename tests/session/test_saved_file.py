@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.sealed_memory import SealedMemory
-from sandbox_kernel.session.saved_file import (
-    ALIGNMENT,
-    MAGIC,
-    ImageHeader,
-    State,
-    read_image,
-    write_image,
-)
+from sandbox_kernel.session.saved_file import ALIGNMENT, MAGIC, ImageHeader, State, read_image, write_image
 
 MEMORY = bytes(range(256)) * (2 * ALIGNMENT // 256)
 FILES = {"a.txt": b"text", "sub/b.bin": b"\0\1\2", "empty": b""}

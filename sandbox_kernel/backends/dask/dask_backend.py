@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import read_to_end, unless_terminal
-from sandbox_kernel.backends.dask.dask_worker import (
-    BEGAN,
-    Delivery,
-    measure_on_worker,
-    run_on_worker,
-    stop_on_worker,
-)
+from sandbox_kernel.backends.dask.dask_worker import BEGAN, Delivery, measure_on_worker, run_on_worker, stop_on_worker
 from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, install_line
 from sandbox_kernel.jail.streams import Stop, readable

@@ -61,14 +61,7 @@ from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits
-from sandbox_kernel.model import (
-    ExecRequest,
-    ExecResult,
-    Language,
-    Limit,
-    Note,
-    Status,
-)
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Note, Status
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.changes import files_left, leaves_files

@@ -17,12 +17,7 @@ from collections import deque
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.messages import (
-    MAX_FRAME,
-    FromWorker,
-    ToWorker,
-    parse,
-)
+from sandbox_kernel.session.worker.messages import MAX_FRAME, FromWorker, ToWorker, parse
 from sandbox_kernel.util.wire import BadMessage, Frames, frame
 
 _CREDENTIALS = struct.Struct("3i")

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import (
-    InvalidRequest,
-    Limits,
-    ProcessConfig,
-    Sandbox,
-    SandboxError,
-)
+from sandbox_kernel import InvalidRequest, Limits, ProcessConfig, Sandbox, SandboxError
 from tests.attacks.harness import SECRET, make_sentinels, sentinel_state
 
 #: By what it leaves: nothing of it may be in the way of the next run of the same box.

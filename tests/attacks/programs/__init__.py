@@ -7,18 +7,7 @@ name are programs that the list does not have. ``tests/attacks/walls`` runs them
 from __future__ import annotations
 
 from tests.attacks.harness import Attack
-from tests.attacks.programs import (
-    compilers,
-    counts,
-    disk,
-    files,
-    kills,
-    memory,
-    network,
-    output,
-    syscalls,
-    time,
-)
+from tests.attacks.programs import compilers, counts, disk, files, kills, memory, network, output, syscalls, time
 
 PROGRAMS: tuple[Attack, ...] = (
     *memory.PROGRAMS,

@@ -15,14 +15,7 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy, validate_policy
 from sandbox_kernel.backends.probes import canaries
-from sandbox_kernel.backends.probes.canaries import (
-    Measurement,
-    Mechanisms,
-    Run,
-    look_outside,
-    measure,
-    set_out,
-)
+from sandbox_kernel.backends.probes.canaries import Measurement, Mechanisms, Run, look_outside, measure, set_out
 from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, UP
 from sandbox_kernel.backends.probes.capabilities import _PROOFS, _sum_up
 from sandbox_kernel.errors import EnforcerFailed

@@ -17,13 +17,7 @@ from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.checks import VARIABLES, VARIABLES_LIKE
 from sandbox_kernel.backends.probes import measured_cache
 from sandbox_kernel.backends.probes.canaries import Measurement
-from sandbox_kernel.backends.probes.measured_cache import (
-    SETTINGS,
-    Measured,
-    fingerprint,
-    recall,
-    remember,
-)
+from sandbox_kernel.backends.probes.measured_cache import SETTINGS, Measured, fingerprint, recall, remember
 from sandbox_kernel.jail.accounting.cgroups import Hierarchies
 from tests.jail.accounting.control_groups import Host, needs_v2, new_group
 

@@ -14,14 +14,7 @@ import pytest
 from sandbox_kernel.guest.gate import alive
 from sandbox_kernel.guest.gate.alive import descendants as processes
 from sandbox_kernel.guest.session import held as held_processes
-from sandbox_kernel.guest.session.held import (
-    Held,
-    Refused,
-    await_all,
-    end_all,
-    makes_no_more_calls,
-    signal_same,
-)
+from sandbox_kernel.guest.session.held import Held, Refused, await_all, end_all, makes_no_more_calls, signal_same
 
 #: Its first thread ends while another one goes on; it says when that is so.
 WITHOUT_ITS_FIRST_THREAD = """

@@ -9,13 +9,7 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.page.views import (
-    MAX_ROWS,
-    FileRow,
-    files_message,
-    list_files,
-    tree_lines,
-)
+from sandbox_kernel.notebook.page.views import MAX_ROWS, FileRow, files_message, list_files, tree_lines
 from sandbox_kernel.session.tree.node import Changes, Node
 
 PNG = base64.b64decode(

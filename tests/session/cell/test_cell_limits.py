@@ -6,16 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel import (
-    InvalidRequest,
-    Language,
-    Limits,
-    ProcessConfig,
-    Sandbox,
-    Session,
-    SessionError,
-    Status,
-)
+from sandbox_kernel import InvalidRequest, Language, Limits, ProcessConfig, Sandbox, Session, SessionError, Status
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.languages.registry import availability
 from tests.conftest import need
