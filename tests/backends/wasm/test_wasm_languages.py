@@ -216,7 +216,7 @@ def test_errors_and_traps_of_c_are_told(run: Run) -> None:
     assert "undeclared" in result.stderr
     result = run("c", "#include <stdlib.h>\nstatic void inner(void) { abort(); }\nint main(void) { inner(); }")
     assert result.status is Status.FAILED
-    assert "wasm trap: unreachable" in result.stderr
+    assert "wasm trap: wasm `unreachable`" in result.stderr
     hungry = """#include <stdlib.h>
 #include <string.h>
 char *volatile last;
