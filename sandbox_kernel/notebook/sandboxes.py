@@ -33,12 +33,12 @@ from sandbox_kernel.notebook.options.cell_options import (
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
-from sandbox_kernel.notebook.permission_prompts import domains, reaching
+from sandbox_kernel.notebook.permission_prompts import domains
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
-from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session import Session, reaching
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -149,7 +149,7 @@ class NotebookSandboxes:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            async with reaching(choice.session, io.once) if io.once else contextlib.nullcontext():
+            async with reaching(choice.session, domains(io.once)):
                 return await _in_session(choice.session, plan, code, stdin, io)
         plan = replace(plan, options=options.reaching(domains(io.once)))
         options = plan.options
