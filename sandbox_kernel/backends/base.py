@@ -180,12 +180,9 @@ class RunContext(Events):
             return
         from sandbox_kernel.backends.functions.call_server import CallServer
 
-        server = CallServer(self.functions)
-        try:
+        with contextlib.closing(CallServer(self.functions)) as server:
             server.begin(self.loop)
             yield server
-        finally:
-            server.close()
 
 
 #: A run that nobody hears of.

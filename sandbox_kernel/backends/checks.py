@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sandbox_kernel.errors import BackendUnavailable, CommandNotFound, InvalidRequest
+from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import is_system
-from sandbox_kernel.jail.walls import CELL, TMP, WORK, sizes
+from sandbox_kernel.jail.walls import CELL, TMP, WORK, Places, sizes
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, OnOutput
 from sandbox_kernel.policy import Grant
@@ -82,6 +83,12 @@ def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
         f"(limits.disk_mb is {request.limits.disk_mb}, and at most half of the {request.memory_mb} MB of memory): "
         "raise these limits, leave files out, or show a host folder with policy.mount(...)"
     )
+
+
+def given_files(request: ExecRequest, places: Places) -> list[JobFile]:
+    """Return the files of a request, for the work folder of a jail."""
+    given = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
+    return [JobFile(root=places.work, name=name, data=data) for name, data in given.items()]
 
 
 def unless_terminal(source: int | None) -> int | None:

@@ -8,14 +8,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
-from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
+from sandbox_kernel.backends.checks import (
+    Listener,
+    check_command,
+    check_files_fit,
+    check_request,
+    given_files,
+    host_trouble,
+)
 from sandbox_kernel.backends.crowd import shared_crowd
 from sandbox_kernel.backends.outcome import NetworkSigns, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
@@ -314,13 +320,9 @@ class ProcessBackend(JailBackend):
             # And what tools keep in the home of a user does not belong into the user's folder.
             builder = replace(builder, cache=None, home=places.tmp)
         plan = run.recipe.plan(request, builder)
-        files = [*plan.files]
-        for name, data in request.files.items() if context.here is None else ():
-            content = data.encode() if isinstance(data, str) else data
-            files.append(JobFile(root=places.work, name=name, data=content))
         job = Job(
             steps=plan.steps,
-            files=files,
+            files=[*plan.files, *(given_files(request, places) if context.here is None else ())],
             stdin=request.stdin_bytes,
             stdin_from=context.stdin_from,
             asks_user=context.on_input is not None,

@@ -21,12 +21,12 @@ from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand, written
 from sandbox_kernel.notebook.page import views
 from sandbox_kernel.notebook.page.views import apply_changes, discard_changes, files_message, list_files, show_changes
+from sandbox_kernel.notebook.page.views import text_message as _text
 from sandbox_kernel.notebook.permission_prompts import Offer, give_file
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
-from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import HIDDEN
@@ -71,11 +71,6 @@ class LineCommands:
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """Run a line command. It may block for seconds (a report measures), so the kernel calls it in a thread."""
     return _COMMANDS[command.name](command, context)
-
-
-def _text(text: str) -> tuple[Message, ...]:
-    # Names and reasons in it may be the program's own words, which never carry our mark.
-    return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:

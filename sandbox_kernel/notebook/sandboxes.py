@@ -23,6 +23,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.notebook.autosave import notebook_path
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,
     changes_place,
@@ -373,8 +374,6 @@ def as_stdin(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-#: Set by Jupyter's server: the path of the notebook whose kernel this is.
-NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 #: ``0`` keeps nothing: the work folder ends with its kernel.
 KEEP_VARIABLE = "SANDBOX_KERNEL_KEEP_FILES"
 
@@ -383,8 +382,7 @@ def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ)
     """Return the kept work folder of this kernel; None where none is known or nothing shall be kept."""
     if environment.get(KEEP_VARIABLE, "").strip() == "0":
         return None
-    notebook = environment.get(NOTEBOOK_VARIABLE, "")
-    if notebook:
+    if notebook := notebook_path(environment):
         return KeptWork.of(notebook)
     return KeptWork.of(connection_file) if connection_file and KeptWork.exists(connection_file) else None
 
@@ -393,7 +391,7 @@ def before_shutdown(
     sandboxes: NotebookSandboxes, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
 ) -> None:
     """Keep the files of a kernel that is restarted, and drop what was kept for restarts alone when it ends for good."""
-    if environment.get(NOTEBOOK_VARIABLE) or environment.get(KEEP_VARIABLE, "").strip() == "0":
+    if notebook_path(environment) or environment.get(KEEP_VARIABLE, "").strip() == "0":
         return
     if not restart:
         if sandboxes.kept is not None:

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import ALONE, BackendCapabilities, EnforcedLimits, JailBackend, JailRun, RunContext
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
 from sandbox_kernel.backends.functions.inside import wasm_python_files, with_functions
 from sandbox_kernel.backends.outcome import NetworkSigns
-from sandbox_kernel.backends.probes.wasm_canaries import OnMeasured, measured
+from sandbox_kernel.backends.probes.wasm_canaries import measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, compiled_name, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
@@ -114,19 +114,9 @@ class WasmBackend(WasmLanguages, JailBackend):
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
             isolation_class=self.isolation_class,
-            enforced_limits=self.measure(),
+            enforced_limits=measured(self),
             languages=languages,
         )
-
-    def measure(self, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-        """Return what is enforced here. Called by ``capabilities`` and the report.
-
-        Args:
-            again: Measure again, instead of using the measurement of this process for these walls and this policy.
-            on_progress: Called with the number of finished measurements and of all.
-
-        """
-        return measured(self, again=again, on_progress=on_progress)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read.

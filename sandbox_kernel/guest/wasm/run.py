@@ -309,7 +309,12 @@ def wait(order: int, arguments: list[str]) -> None:
     The arguments are the file of the compiled module that will most likely be needed, and the settings of its engine,
     if that is known.
     """
-    warm_up()
+    # The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports: a
+    # guest that does nothing runs through the same code, so that the user's run does not wait for them.
+    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
+        file.write(_COMPILED)
+        file.flush()
+        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
     ahead = make_parts()
     if len(arguments) == 2:
         ahead = make_parts(read_fields(Switches, json.loads(arguments[1])), arguments[0])
@@ -325,15 +330,3 @@ def wait(order: int, arguments: list[str]) -> None:
     if given.line is not None and isinstance(plan, RunPlan):
         plan = replace(plan, line=given.line)
     os._exit(carry_out(plan, status, ahead))
-
-
-def warm_up() -> None:
-    """Run a guest that does nothing, through the same code as every guest.
-
-    The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports; so the
-    user's run does not wait for them. Only our own code runs before the order comes.
-    """
-    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
-        file.write(_COMPILED)
-        file.flush()
-        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
