@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes
 from sandbox_kernel.errors import PolicyViolation
@@ -235,13 +235,15 @@ class JailRun:
     proxy: EgressProxy | None = None
     notes: tuple[Note, ...] = ()
     spent_s: float = 0.0
+    #: The user's folder in its jail, and the time before it was put there.
+    look: CopyLook | None = None
+    began_ns: int = 0
 
-    def fill(self, jail: Jail) -> tuple[CopyLook | None, int]:
-        """Put the user's folder into a jail, if the program works on one; returns it there, and when this began."""
+    def filled(self, jail: Jail) -> Self:
+        """Put the user's folder into a jail, if the program works on one; returns the run in that jail."""
         here, files, began_ns = self.context.here, self.request.files, time.time_ns()
-        if here is None:
-            return None, began_ns
-        return here.fill(jail.box_fd, jail.layer_fd, files, jail.walls.box_bytes), began_ns
+        look = here.fill(jail.box_fd, jail.layer_fd, files, jail.walls.box_bytes) if here is not None else None
+        return replace(self, look=look, began_ns=began_ns)
 
     def start(self, jail: Jail, job: Job) -> JobOutcome:
         """Run its job in a jail, to its end."""
@@ -299,15 +301,7 @@ class JailBackend(BlockingBackend):
             return ()
         return network_notes(policy or self.policy, signs, notes, can_open=self.enforcer.allows_network)
 
-    def _ended(
-        self,
-        run: JailRun,
-        jail: Jail,
-        filled: tuple[CopyLook | None, int],
-        outcome: JobOutcome,
-        facts: RunFacts,
-        signs: NetworkSigns,
-    ) -> ExecResult:
+    def _ended(self, run: JailRun, jail: Jail, outcome: JobOutcome, facts: RunFacts, signs: NetworkSigns) -> ExecResult:
         """Return the result of a run: what is known, its calls, what its proxy saw, and the files that it left."""
         context, told = run.context, [*run.notes, *facts.notes]
         if run.calls is not None:
@@ -316,10 +310,9 @@ class JailBackend(BlockingBackend):
             facts.violations = run.proxy.violations
             told += run.proxy.take_failures()
         told += self.network_notes(signs, told)
-        look, began_ns = filled
         kept = leaves_files(facts.status, facts.limit)
-        if context.here is not None and look is not None:
-            left = context.here.keep_run(look, began_ns, kept=kept)
+        if context.here is not None and run.look is not None:
+            left = context.here.keep_run(run.look, run.began_ns, kept=kept)
         else:
             left = files_left(jail.box_fd, run.request.files, context.keep, kept=kept)
         facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
@@ -327,13 +320,7 @@ class JailBackend(BlockingBackend):
 
 
 def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:
-    """Raise ``PolicyViolation`` for a policy that this backend cannot enforce here; the message names what is missing.
-
-    Args:
-        policy: The policy that is to be enforced.
-        capabilities: The capabilities of the backend on this host.
-
-    """
+    """Raise ``PolicyViolation`` for a policy that this backend cannot enforce here; it names what is missing."""
     limits = capabilities.enforced_limits
     wanted = [
         ("network", not policy.network, limits.network_isolation),

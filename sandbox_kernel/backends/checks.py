@@ -96,12 +96,6 @@ def unless_terminal(source: int | None) -> int | None:
     return None if source is None or os.isatty(source) else source
 
 
-def read_to_end(source: int) -> bytes:
-    """Read a descriptor to its end; does not close it."""
-    with open(source, "rb", closefd=False) as file:
-        return file.read()
-
-
 #: Variables, and prefixes of variables.
 VARIABLES = ("PATH", "HOME", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 VARIABLES_LIKE = ("SANDBOX_KERNEL_", "LD_", "PYTHON")

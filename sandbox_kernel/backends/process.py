@@ -182,7 +182,7 @@ class ProcessBackend(JailBackend):
         """Run in a jail; in another one if a spare was killed before it got its order."""
         jail = self._pool.take(walls)
         try:
-            filled = run.fill(jail)
+            run = run.filled(jail)
             plan, job = self._job(run, jail.places)
             outcome = run.start(jail, job)
             if self._cache is not None and plan.cache_key is not None and outcome.kept:
@@ -193,7 +193,7 @@ class ProcessBackend(JailBackend):
             code = run.request.code if isinstance(run.request.code, str) else ""
             tried = outcome.exits[-1].tried if outcome.exits else ()
             signs = NetworkSigns(outcome.stderr.text, code, tried)
-            return self._ended(run, jail, filled, outcome, facts, signs)
+            return self._ended(run, jail, outcome, facts, signs)
         except SpareGone:
             if not again:
                 raise

@@ -30,8 +30,6 @@ from sandbox_kernel.util.own_folder import MOST_BYTES, LockedFolder, cache_root,
 _LAST, _EARLIER = "last", "earlier"
 #: The end of the name of a file that is being written (``session/saved_file.py``).
 _HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
-
-
 #: How often states are saved when nothing else is asked for, and how often at most.
 DEFAULT_EVERY_S, LEAST_EVERY_S = 300.0, 1.0
 #: How long the last save at the end of a kernel may take: Jupyter kills a kernel that takes longer to end.

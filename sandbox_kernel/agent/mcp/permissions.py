@@ -35,8 +35,6 @@ MOST_QUESTIONS = 3
 #: Most replies that wait for an answer; the oldest is given up.
 _MOST_WAITING = 16
 _FIELD = "answer"
-
-
 #: What the audit log and the user's form call each answer.
 _WORDS = {
     RightAnswer.ONCE: ("granted_once", "Allow once, in the next run"),

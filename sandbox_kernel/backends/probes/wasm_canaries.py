@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 #: Called with the number of measured promises and of all.
 OnMeasured = Callable[[int, int], None]
 
-
 _WASI = "wasi_snapshot_preview1"
 _NOTHING = '(module (func (export "_start")))'
 _SPIN = '(module (func (export "_start") (loop $again (br $again))))'
@@ -81,8 +80,6 @@ def _reach(near: str, far: str, made: str) -> str:
 
 _OUTSIDE = _reach("../etc/passwd", "/etc/passwd", "../escaped")
 _INSIDE = _reach("own", "own", "made")
-
-
 _PLAIN = ExecRequest(language=Language.WASM, code=_NOTHING, timeout=10.0, memory_limit_mb=64)
 
 

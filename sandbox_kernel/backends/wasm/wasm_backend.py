@@ -222,10 +222,7 @@ class WasmBackend(WasmLanguages, JailBackend):
     def _compiled(
         self, run: _WasmRun, source: WasmSource, switches: EngineSwitches
     ) -> tuple[bytes, float] | ExecResult:
-        """Return the machine code of a module, from the store or compiled now, and the seconds that this took.
-
-        Returns the result of the run when compiling met a limit or was interrupted.
-        """
+        """Return the machine code of a module and the seconds that compiling took, or the result of a run it ended."""
         kind = b"wat\0" if source.text else b"wasm\0"
         key = compiled_name("", hashlib.sha256(kind + source.data).hexdigest(), switches)
         kept = CompileCache(os.path.join(self.store.folder, "cells"))
@@ -272,8 +269,7 @@ class WasmBackend(WasmLanguages, JailBackend):
     def _run_in_jail(self, run: _WasmRun, guest: GuestRun, walls: Walls) -> ExecResult:
         request, context = run.request, run.context
         with self.egress() as proxy, taken(self.pool, walls) as jail:
-            run = replace(run, proxy=proxy)
-            filled = run.fill(jail)
+            run = replace(run, proxy=proxy).filled(jail)
             given = request if context.here is None else replace(request, files={})
             job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
             job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
@@ -282,7 +278,7 @@ class WasmBackend(WasmLanguages, JailBackend):
             outcome = run.start(jail, job)
             facts = wasm_facts(outcome, job, context.chosen)
             facts.compile_duration = run.spent_s
-            return self._ended(run, jail, filled, outcome, facts, NetworkSigns())
+            return self._ended(run, jail, outcome, facts, NetworkSigns())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,10 +348,7 @@ def read_source(code: str | bytes) -> WasmSource:
 
 
 def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
-    """Return the result of a run whose compilation was stopped; None when it succeeded.
-
-    Raises ``InvalidRequest`` for a module that cannot be compiled.
-    """
+    """Return the result of a run whose compilation was stopped; None if it succeeded. Raises ``InvalidRequest``."""
     ending = read_report(outcome.report)
     if outcome.stopped_by is Ending.TIMEOUT:
         return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, outcome.duration_s)

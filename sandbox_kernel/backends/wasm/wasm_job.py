@@ -58,8 +58,6 @@ WHEELS = "/wheels"
 _ROOT_PLACE = "/mounted-root"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.run"
-
-
 #: Settings of the engine for a module; ``guest/wasm/engine.py`` has their defaults.
 EngineSwitches = dict[str, bool | int]
 

@@ -50,8 +50,6 @@ _HOST_STACK_BYTES = 4 << 20
 _CHANNEL = 3
 #: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
 _NEVER = -(1 << 31)
-
-
 #: Keeps the guest alive: freeing it takes time, and the process ends soon anyway.
 _held: list[GuestThread] = []
 
