@@ -24,7 +24,11 @@ def openai_function(tool: SandboxTool) -> dict[str, object]:
     required, properties = schema["required"], schema["properties"]
     assert isinstance(required, list)
     assert isinstance(properties, dict)
-    strict = {name: _strict(field, optional=name not in required) for name, field in properties.items()}
+    strict = {}
+    for name, field in properties.items():
+        strict[name] = {key: value for key, value in field.items() if key != "default"}
+        if name not in required:
+            strict[name]["type"] = [field["type"], "null"]
     parameters = {**schema, "properties": strict, "required": list(strict)}
     function = {"name": tool.name, "description": tool.description, "parameters": parameters, "strict": True}
     return {"type": "function", "function": function}
@@ -61,8 +65,3 @@ def langchain_tool_dict(tool: SandboxTool) -> dict[str, object]:
         "args_schema": {"title": tool.name, "description": tool.description, **tool.parameters_schema()},
         "coroutine": sandbox_exec,
     }
-
-
-def _strict(field: Mapping[str, object], *, optional: bool) -> dict[str, object]:
-    kept = {name: value for name, value in field.items() if name != "default"}
-    return {**kept, "type": [kept["type"], "null"]} if optional else kept

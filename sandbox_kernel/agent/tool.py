@@ -52,8 +52,6 @@ _STATUS = {
     Status.KILLED: "error",
     Status.INTERRUPTED: "error",
 }
-
-
 #: Endings and limits that the five fields already show.
 _TOLD = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.MEMORY_EXCEEDED)
 _NAMED = ((Status.TIMEOUT, "timeout"), (Status.MEMORY_EXCEEDED, "memory"))

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.enforcer import Enforcer
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import Job, JobOutcome, run_job
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
-from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, Note, OnOutput, check_listener
+from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.changes import Keep
+from sandbox_kernel.workspace.changes import Keep, files_left, leaves_files
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     import asyncio
 
     from _typeshed import HasFileno
 
+    from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+    from sandbox_kernel.workspace.overlay.layer import CopyLook
     from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
@@ -161,6 +172,18 @@ class RunContext(Events):
     loop: asyncio.AbstractEventLoop | None = None
     chosen: str = ""
 
+    @contextlib.contextmanager
+    def served(self) -> Iterator[CallServer | None]:
+        """Serve the host functions of the run inside the block; None without functions, as in most runs."""
+        if self.functions is None:
+            yield None
+            return
+        from sandbox_kernel.backends.functions.call_server import CallServer
+
+        with contextlib.closing(CallServer(self.functions)) as server:
+            server.begin(self.loop)
+            yield server
+
 
 #: A run that nobody hears of.
 ALONE = RunContext()
@@ -202,14 +225,102 @@ class BlockingBackend(SandboxBackend):
         return await in_thread(work, cancel)
 
 
-def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:
-    """Raise ``PolicyViolation`` for a policy that this backend cannot enforce here; the message names what is missing.
+@dataclass(frozen=True, kw_only=True)
+class JailRun:
+    """One request while it runs, what serves it, notes for its result, and what compilers took before its job began."""
 
-    Args:
-        policy: The policy that is to be enforced.
-        capabilities: The capabilities of the backend on this host.
+    request: ExecRequest
+    context: RunContext
+    calls: CallServer | None
+    proxy: EgressProxy | None = None
+    notes: tuple[Note, ...] = ()
+    spent_s: float = 0.0
+    #: The user's folder in its jail, and the time before it was put there.
+    look: CopyLook | None = None
+    began_ns: int = 0
 
+    def filled(self, jail: Jail) -> Self:
+        """Put the user's folder into a jail, if the program works on one; returns the run in that jail."""
+        here, files, began_ns = self.context.here, self.request.files, time.time_ns()
+        look = here.fill(jail.box_fd, jail.layer_fd, files, jail.walls.box_bytes) if here is not None else None
+        return replace(self, look=look, began_ns=began_ns)
+
+    def start(self, jail: Jail, job: Job) -> JobOutcome:
+        """Run its job in a jail, to its end."""
+        listen = self.proxy.start if self.proxy is not None else None
+        return run_job(jail, job, self.context, on_listener=listen, stop=self.context.stop)
+
+
+class JailBackend(BlockingBackend):
+    """A backend that runs each request in a jail of this machine.
+
+    Programs reach the network only through a proxy, which ``proxy`` makes for a ``FetchPolicy``.
     """
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None,
+        enforcer: Enforcer | None,
+        proxy: Callable[[FetchPolicy], EgressProxy] | None,
+        grants: GivenGrants | None,
+    ) -> None:
+        check_policy(policy)
+        self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.grants = grants if grants is not None else GivenGrants(self.policy)
+        self.enforcer = enforcer
+        self._lets_out = self.policy.network or bool(self.policy.network_rules)
+        self._proxy = proxy
+
+    def check_network(self) -> None:
+        """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
+        if self.enforcer is not None:
+            self.enforcer.check_network(self.policy)
+
+    def egress(self) -> contextlib.AbstractContextManager[EgressProxy | None]:
+        """Return a proxy for one run or session; None inside the block without network or without walls."""
+        if self.enforcer is None or not self._lets_out:
+            return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+
+        return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
+        """Return a new proxy for one run or session, which lets programs reach the hosts of a policy."""
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+
+        return (self._proxy or EgressProxy)(policy)
+
+    def network_notes(
+        self, signs: NetworkSigns, notes: Sequence[Note], policy: SandboxPolicy | None = None
+    ) -> tuple[Note, ...]:
+        """Return notes about the network for a result that has ``notes`` already; none without walls.
+
+        ``policy`` is what a session may touch now, if it was given rights since it began.
+        """
+        if self.enforcer is None:
+            return ()
+        return network_notes(policy or self.policy, signs, notes, can_open=self.enforcer.allows_network)
+
+    def _ended(self, run: JailRun, jail: Jail, outcome: JobOutcome, facts: RunFacts, signs: NetworkSigns) -> ExecResult:
+        """Return the result of a run: what is known, its calls, what its proxy saw, and the files that it left."""
+        context, told = run.context, [*run.notes, *facts.notes]
+        if run.calls is not None:
+            facts.calls = run.calls.finish()
+        if run.proxy is not None:
+            facts.violations = run.proxy.violations
+            told += run.proxy.take_failures()
+        told += self.network_notes(signs, told)
+        kept = leaves_files(facts.status, facts.limit)
+        if context.here is not None and run.look is not None:
+            left = context.here.keep_run(run.look, run.began_ns, kept=kept)
+        else:
+            left = files_left(jail.box_fd, run.request.files, context.keep, kept=kept)
+        facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
+        return make_result(run.request, outcome, facts, run.spent_s)
+
+
+def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:
+    """Raise ``PolicyViolation`` for a policy that this backend cannot enforce here; it names what is missing."""
     limits = capabilities.enforced_limits
     wanted = [
         ("network", not policy.network, limits.network_isolation),

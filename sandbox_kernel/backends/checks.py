@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sandbox_kernel.errors import BackendUnavailable, CommandNotFound, InvalidRequest
+from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import is_system
-from sandbox_kernel.jail.walls import CELL, TMP, WORK, sizes
+from sandbox_kernel.jail.walls import CELL, TMP, WORK, Places, sizes
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, OnOutput
 from sandbox_kernel.policy import Grant
@@ -84,15 +85,15 @@ def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
     )
 
 
+def given_files(request: ExecRequest, places: Places) -> list[JobFile]:
+    """Return the files of a request, for the work folder of a jail."""
+    given = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
+    return [JobFile(root=places.work, name=name, data=data) for name, data in given.items()]
+
+
 def unless_terminal(source: int | None) -> int | None:
     """Return the descriptor; None for a terminal, because its user would not know that the end of input is needed."""
     return None if source is None or os.isatty(source) else source
-
-
-def read_to_end(source: int) -> bytes:
-    """Read a descriptor to its end; does not close it."""
-    with open(source, "rb", closefd=False) as file:
-        return file.read()
 
 
 #: Variables, and prefixes of variables.

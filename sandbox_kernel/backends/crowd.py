@@ -101,12 +101,6 @@ class Crowd:
         for runner in runners:
             runner.wait()
 
-    def leave_to_parent(self) -> None:
-        """Forget the runners in a forked child."""
-        for runner in self._runners:
-            runner.forget()
-        self._forget()
-
 
 _crowds: weakref.WeakSet[Crowd] = weakref.WeakSet()
 
@@ -126,8 +120,11 @@ def close_crowds() -> None:
 
 
 def _leave_all() -> None:
+    """Forget all runners in a forked child."""
     for crowd in list(_crowds):
-        crowd.leave_to_parent()
+        for runner in crowd._runners:
+            runner.forget()
+        crowd._forget()
 
 
 os.register_at_fork(after_in_child=_leave_all)

@@ -174,8 +174,6 @@ _HOST = (
     r"(?i)(?:could not resolve host:|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host address"
     r"|failed to resolve|Pool\(host=|lookup) ?[‘'\"]?([a-z0-9-]+(?:\.[a-z0-9-]+)+)\b"
 )
-
-
 #: Addresses in the source of a program: the best guess of what it wanted when it does not say.
 _URL = r"(?i)\b(?:https?|wss?|ftp)://(?:[^\s/'\"@]*@)?([a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]{1,5})?)"
 

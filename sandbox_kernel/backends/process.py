@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
-from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
+from sandbox_kernel.backends.checks import (
+    Listener,
+    check_command,
+    check_files_fit,
+    check_request,
+    given_files,
+    host_trouble,
+)
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
+from sandbox_kernel.backends.outcome import NetworkSigns, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.template import NoLayer
 from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, with_gpu
@@ -31,14 +34,12 @@ from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, defau
 from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, rlimits, search_path
 from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
-from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, notes
+from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
@@ -90,7 +91,7 @@ class ProcessSetup:
         return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
-class ProcessBackend(BlockingBackend):
+class ProcessBackend(JailBackend):
     """Runs programs as jailed processes of the host.
 
     Args:
@@ -114,20 +115,15 @@ class ProcessBackend(BlockingBackend):
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         grants: GivenGrants | None = None,
     ) -> None:
-        check_policy(policy)
         if config is not None and not isinstance(config, ProcessConfig):
             raise InvalidRequest(f"config must be a ProcessConfig(...), got {quoted(config)}")
-        self.config = config or ProcessConfig()
-        self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self.grants = grants if grants is not None else GivenGrants(self.policy)
-        self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
+        super().__init__(policy, get_enforcer(enforcer) if enforcer is not None else None, proxy, grants)
         self._enforcer_name = self.enforcer.name if self.enforcer is not None else None
+        self.config = config or ProcessConfig()
         #: ``process+sandbox`` behind an enforcer, ``process`` without one.
         self.isolation_class = "process+sandbox" if self.enforcer is not None else "process"
-        self._lets_out = self.policy.network or bool(self.policy.network_rules)
         self._pool = shared_pool(self.config.pool_size)
         self._crowd = shared_crowd(self.config.runners)
-        self._proxy = proxy
         folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
         # A program can include host files that the policy shows, and these may change: its compilation is not cached.
         shown = self.policy.allowed_paths or self.policy.mounts
@@ -149,10 +145,8 @@ class ProcessBackend(BlockingBackend):
         When many runs run at once, those that need nothing of this process are given to runners.
         """
         check_request(request)
-        listener = None
-        if context.on_output is not None:
-            listener = Listener(context.on_output)
-            context = replace(context, on_output=listener)
+        listener = Listener(context.on_output) if context.on_output is not None else None
+        context = replace(context, on_output=listener)
         with self._crowd.one_more(may_move=self._may_move(context)) as runner, host_trouble(listener):
             if runner is not None:
                 result = runner.run(self._setup, request, context)
@@ -175,36 +169,31 @@ class ProcessBackend(BlockingBackend):
         recipe, here = self._recipe(request), context.here
         check_files_fit(request)
         walls = self.walls(request, recipe)
-        with self.egress() as proxy, _served(context) as calls:
-            run = _Run(request, context, recipe, proxy, calls)
+        with self.egress() as proxy, context.served() as calls:
+            run = _Run(request=request, context=context, recipe=recipe, proxy=proxy, calls=calls)
             if here is None:
                 return self._in_jail(run, walls)
             try:
                 return self._in_jail(run, replace(walls, here=here.path, here_id=here.identity()))
             except NoLayer as error:
-                return self._in_jail(replace(run, first=notes.folder_copied(str(error))), walls)
+                return self._in_jail(replace(run, notes=(notes.folder_copied(str(error)),)), walls)
 
     def _in_jail(self, run: _Run, walls: Walls, *, again: bool = True) -> ExecResult:
         """Run in a jail; in another one if a spare was killed before it got its order."""
         jail = self._pool.take(walls)
         try:
-            began, look, here = time.time_ns(), None, run.context.here
-            if here is not None:
-                room = sizes(run.request.limits, run.request.memory_mb)[0]
-                look = here.fill(jail.box_fd, jail.layer_fd, run.request.files, room)
+            run = run.filled(jail)
             plan, job = self._job(run, jail.places)
-            listen = run.proxy.start if run.proxy is not None else None
-            outcome = run_job(jail, job, run.context, on_listener=listen, stop=run.context.stop)
+            outcome = run.start(jail, job)
             if self._cache is not None and plan.cache_key is not None and outcome.kept:
                 self._cache.put(plan.cache_key, Compiled(*outcome.kept))
-            facts = self._facts(run, outcome, job, plan)
-            kept = leaves_files(facts.status, facts.limit)
-            if here is not None and look is not None:
-                left = here.keep_run(look, began, kept=kept)
-            else:
-                left = files_left(jail.box_fd, run.request.files, run.context.keep, kept=kept)
-            facts.changes, facts.here, facts.notes = left.changes, left.here, (*facts.notes, *left.notes)
-            return make_result(run.request, outcome, facts)
+            facts = run_facts(
+                outcome, job, plan, backend=self.name, isolation=self.isolation_class, chosen=run.context.chosen
+            )
+            code = run.request.code if isinstance(run.request.code, str) else ""
+            tried = outcome.exits[-1].tried if outcome.exits else ()
+            signs = NetworkSigns(outcome.stderr.text, code, tried)
+            return self._ended(run, jail, outcome, facts, signs)
         except SpareGone:
             if not again:
                 raise
@@ -218,44 +207,12 @@ class ProcessBackend(BlockingBackend):
             self._pool.done()
         return self._in_jail(run, walls, again=False)
 
-    def _facts(self, run: _Run, outcome: JobOutcome, job: Job, plan: ProgramPlan) -> RunFacts:
-        """Collect what is known of a run that has ended, except for its files."""
-        request, proxy = run.request, run.proxy
-        facts = run_facts(
-            outcome, job, plan, backend=self.name, isolation=self.isolation_class, chosen=run.context.chosen
-        )
-        told = [*facts.notes] if run.first is None else [run.first, *facts.notes]
-        if run.calls is not None:
-            facts.calls = run.calls.finish()
-        if proxy is not None:
-            facts.violations = proxy.violations
-            told += proxy.take_failures()
-        code = request.code if isinstance(request.code, str) else ""
-        tried = outcome.exits[-1].tried if outcome.exits else ()
-        told += self.network_notes(NetworkSigns(outcome.stderr.text, code, tried), told)
-        facts.notes = tuple(told)
-        return facts
-
     @functools.cached_property
     def _setup(self) -> bytes:
         """How a runner makes a backend like this one, pickled."""
         import pickle
 
         return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
-
-    def egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """Return a proxy for one run or session; None inside the block without network or without walls."""
-        if self.enforcer is None or not self._lets_out:
-            return contextlib.nullcontext()
-        from sandbox_kernel.net.fetch_policy import FetchPolicy
-
-        return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
-
-    def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
-        """Return a new proxy for one run or session, which lets programs reach the hosts of a policy."""
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-
-        return (self._proxy or EgressProxy)(policy)
 
     def network_env(self) -> dict[str, str]:
         """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.
@@ -268,22 +225,6 @@ class ProcessBackend(BlockingBackend):
         named = {rule.domain for rule in self.policy.network_rules}
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
-
-    def network_notes(
-        self, signs: NetworkSigns, notes: Sequence[Note], policy: SandboxPolicy | None = None
-    ) -> tuple[Note, ...]:
-        """Return notes about the network for a result that has ``notes`` already; none without walls.
-
-        ``policy`` is what a session may touch now, if it was given rights since it began.
-        """
-        if self.enforcer is None:
-            return ()
-        return network_notes(policy or self.policy, signs, notes, can_open=self.enforcer.allows_network)
-
-    def check_network(self) -> None:
-        """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
-        if self.enforcer is not None:
-            self.enforcer.check_network(self.policy)
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Start to make a spare jail for the first request of a language, in the background."""
@@ -379,13 +320,9 @@ class ProcessBackend(BlockingBackend):
             # And what tools keep in the home of a user does not belong into the user's folder.
             builder = replace(builder, cache=None, home=places.tmp)
         plan = run.recipe.plan(request, builder)
-        files = [*plan.files]
-        for name, data in request.files.items() if context.here is None else ():
-            content = data.encode() if isinstance(data, str) else data
-            files.append(JobFile(root=places.work, name=name, data=content))
         job = Job(
             steps=plan.steps,
-            files=files,
+            files=[*plan.files, *(given_files(request, places) if context.here is None else ())],
             stdin=request.stdin_bytes,
             stdin_from=context.stdin_from,
             asks_user=context.on_input is not None,
@@ -404,22 +341,6 @@ class ProcessBackend(BlockingBackend):
         return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One request while it runs, and what serves it meanwhile. ``first`` is a note for its result."""
-
-    request: ExecRequest
-    context: RunContext
+@dataclass(frozen=True, kw_only=True)
+class _Run(JailRun):
     recipe: Recipe
-    proxy: EgressProxy | None
-    calls: CallServer | None
-    first: Note | None = None
-
-
-def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
-    """Serve the host functions of a run inside the block; None without functions, as in most runs."""
-    if context.functions is None:
-        return contextlib.nullcontext()
-    from sandbox_kernel.backends.functions.inside import served
-
-    return served(context.functions, context.loop)

@@ -207,13 +207,14 @@ class Sandbox(BoxSessions):
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        from sandbox_kernel.backends.probes import wasm_canaries
         from sandbox_kernel.backends.probes.capabilities import group_notes
         from sandbox_kernel.report.capability_report import make_report, summed_report
 
         name = self._backends.named(backend)
         if name == "wasm":
             wasm = self._backends.wasm()
-            wasm.measure(again=again or fresh, on_progress=on_progress)
+            wasm_canaries.measured(wasm, again=again or fresh, on_progress=on_progress)
             weaknesses = (*wasm.enforcer.weaknesses, *group_notes())
             report = summed_report(wasm, weaknesses=weaknesses).require(*require)
             return replace(report, again=lambda progress: self.report(again=True, on_progress=progress, backend="wasm"))

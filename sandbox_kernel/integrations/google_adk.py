@@ -1,7 +1,4 @@
-"""Google ADK: a sandbox as ``BaseCodeExecutor``, for ``LlmAgent(code_executor=SandboxKernelCodeExecutor())``.
-
-Needs the extra ``google-adk``.
-"""
+"""Google ADK: a sandbox as ``BaseCodeExecutor``, for ``LlmAgent(code_executor=SandboxKernelCodeExecutor())``."""
 
 from __future__ import annotations
 

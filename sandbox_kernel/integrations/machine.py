@@ -77,12 +77,21 @@ class SandboxMachine:
 
         ``together``: standard error goes to standard output, in the order of writing.
         """
+        for name in env or {}:
+            if not name.isidentifier() or not name.isascii():
+                raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
+        given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items()]
+        given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
+        started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
+        code = " && ".join([*given, f"exec {started}"])
         with self._lock:
             source = ""
             if stdin is not None:
                 source = f"{_TRANSFER}/{next(self._numbers)}"
                 self._session.write_file(source, stdin.encode() if isinstance(stdin, str) else stdin)
-            cell = _cell(command, source=source, cwd=cwd, env=env, together=together)
+            # The file of its standard input goes when it is open.
+            taken = f"rm -f {source}; " if source else ""
+            cell = f"cd {WORK}; {{ {taken}( {code} ); }} < {source or '/dev/null'}{' 2>&1' if together else ''}"
             result = self._session.run(cell, DEFAULT_TIMEOUT_S if timeout is None else timeout)
             if source and result.rolled_back:
                 self._session.run(f"rm -f {WORK}/{source}")
@@ -132,26 +141,6 @@ class SandboxMachine:
             raise FileNotFoundError(2, "no such file or directory", path)
         if not done.ok:
             raise PermissionError(13, f"permission denied: {done.stderr.strip()[-200:]}", path)
-
-
-def _cell(
-    command: str | Sequence[str],
-    *,
-    source: str = "",
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-    together: bool = False,
-) -> str:
-    """Return the cell that runs a command; ``source`` is the file of its standard input, which goes."""
-    for name in env or {}:
-        if not name.isidentifier() or not name.isascii():
-            raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
-    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items()]
-    given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
-    started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
-    code = " && ".join([*given, f"exec {started}"])
-    taken = f"rm -f {source}; " if source else ""
-    return f"cd {WORK}; {{ {taken}( {code} ); }} < {source or '/dev/null'}{' 2>&1' if together else ''}"
 
 
 def ended(result: ExecResult, timeout: float) -> tuple[int, str]:

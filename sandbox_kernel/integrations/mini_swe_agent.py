@@ -52,13 +52,8 @@ class SandboxKernelSweEnvironment:
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
         """Run the command of an action; see ``Environment``. Raises ``Submitted`` when the task is finished."""
         limit = timeout or self.config.timeout
-        result = self._machine.run(
-            str(action.get("command", "")),
-            cwd=cwd or self.config.cwd,
-            env=self.config.env,
-            timeout=limit,
-            together=True,
-        )
+        command, folder = str(action.get("command", "")), cwd or self.config.cwd
+        result = self._machine.run(command, cwd=folder, env=self.config.env, timeout=limit, together=True)
         code, why = ended(result, limit)
         text = result.stdout + result.stderr
         lines = text.lstrip().splitlines(keepends=True)

@@ -31,6 +31,15 @@ class Wanted:
     what: str
 
 
+@unique
+class RightAnswer(StrEnum):
+    """What a user may answer when a program lacked a right."""
+
+    ONCE = "once"
+    SESSION = "session"
+    NEVER = "never"
+
+
 #: How many cells a note names, and how much of each.
 _NAMED_CELLS, _CELL_WORDS = 3, 60
 

@@ -30,6 +30,17 @@ from sandbox_kernel.util.own_folder import MOST_BYTES, LockedFolder, cache_root,
 _LAST, _EARLIER = "last", "earlier"
 #: The end of the name of a file that is being written (``session/saved_file.py``).
 _HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
+#: How often states are saved when nothing else is asked for, and how often at most.
+DEFAULT_EVERY_S, LEAST_EVERY_S = 300.0, 1.0
+#: How long the last save at the end of a kernel may take: Jupyter kills a kernel that takes longer to end.
+_LAST_S = 4.0
+
+Key = tuple[Language, str]
+
+
+def notebook_path(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the path of the notebook that this kernel was started for; None where the server does not say."""
+    return environment.get("JPY_SESSION_NAME") or None
 
 
 class KeptState(NamedTuple):
@@ -40,27 +51,41 @@ class KeptState(NamedTuple):
     time: float
 
 
-class KeptStates:
-    """The states of one notebook, for one kernel.
+class Autosaver:
+    """Saves the sessions of one notebook, and knows what the kernel before this one left.
 
+    ``sessions`` returns those that hold something. Where the notebook is not known, nothing can be saved by itself.
     ``folder`` is where the states of all notebooks lie: below ``SANDBOX_KERNEL_CACHE``, or the user's cache folder.
     """
 
-    def __init__(self, notebook: str, folder: str | None = None) -> None:
-        self.notebook = notebook
+    def __init__(
+        self, sessions: Callable[[], Mapping[Key, Any]], notebook: str | None, folder: str | None = None
+    ) -> None:
+        self._sessions, self._notebook = sessions, notebook
         chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
         root = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(cache_root(), "sandbox-kernel")
-        name = hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32]
+        name = hashlib.sha256(os.path.abspath(notebook or "/").encode()).hexdigest()[:32]
         self._own = os.path.join(folder or os.path.join(root, "autosave"), name)
         self._lock = threading.Lock()
         self._has_saved = False
         self._claim: LockedFolder | None = None
+        self.every_s: float | None = None
+        self._saved: dict[Key, object] = {}
+        self._stop = threading.Event()
+        self._saving = threading.Lock()
+        self._troubles: dict[Note, None] = {}
+        self._offered = False
 
     def check(self) -> LockedFolder:
         """Make the folder and claim it; raises ``SessionError`` when states cannot be kept there.
 
         The claim ends with this process. Two kernels that save for one notebook would replace each other's states.
         """
+        if self._notebook is None:
+            raise InvalidRequest(
+                "%sandbox autosave: this kernel was not told which notebook it belongs to (Jupyter servers do, in "
+                "JPY_SESSION_NAME), so no later kernel would find the state; use %sandbox save NAME and load NAME"
+            )
         with self._lock:
             try:
                 if self._claim is None or not os.path.isdir(self._own):
@@ -104,6 +129,8 @@ class KeptStates:
 
     def left_behind(self) -> tuple[KeptState, ...]:
         """Return the states that an earlier kernel of this notebook left, by language and name."""
+        if self._notebook is None:
+            return ()
         return self._states(_EARLIER) if self._has_saved else self._states(_LAST) or self._states(_EARLIER)
 
     def _states(self, which: str) -> tuple[KeptState, ...]:
@@ -115,48 +142,11 @@ class KeptStates:
                     found.append(KeptState(entry.path, name, entry.stat().st_mtime))
         return tuple(found)
 
-    def forget(self) -> None:
-        """Remove every state of this notebook."""
-        self.check().remove()
-        with self._lock:
-            self._has_saved, self._claim = False, None
-
-
-#: How often states are saved when nothing else is asked for, and how often at most.
-DEFAULT_EVERY_S, LEAST_EVERY_S = 300.0, 1.0
-#: How long the last save at the end of a kernel may take: Jupyter kills a kernel that takes longer to end.
-_LAST_S = 4.0
-
-Key = tuple[Language, str]
-
-
-def notebook_path(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the path of the notebook that this kernel was started for; None where the server does not say."""
-    return environment.get("JPY_SESSION_NAME") or None
-
-
-class Autosaver:
-    """Saves the sessions of one notebook, and knows what the kernel before this one left.
-
-    ``sessions`` returns those that hold something. Where the notebook is not known, nothing can be saved by itself.
-    """
-
-    def __init__(self, sessions: Callable[[], Mapping[Key, Any]], notebook: str | None) -> None:
-        self._sessions = sessions
-        self.kept = None if notebook is None else KeptStates(notebook)
-        self.every_s: float | None = None
-        self._saved: dict[Key, object] = {}
-        self._stop = threading.Event()
-        self._saving = threading.Lock()
-        self._troubles: dict[Note, None] = {}
-        self._offered = False
-
     def switch_on(self, every_s: float = DEFAULT_EVERY_S) -> str:
         """Save from now on, every so many seconds; returns the path of the notebook."""
         if every_s < LEAST_EVERY_S:
             raise InvalidRequest(f"%sandbox autosave: at most once every {LEAST_EVERY_S:g} s, got {every_s:g} s")
-        kept = self._known()
-        kept.check()
+        self.check()
         self.switch_off()
         stop = threading.Event()
         self.every_s, self._stop = every_s, stop
@@ -166,7 +156,7 @@ class Autosaver:
                 self.save()
 
         threading.Thread(target=watch, name="sandbox-autosave", daemon=True).start()
-        return kept.notebook
+        return self._notebook or ""
 
     def switch_off(self) -> None:
         """Save no more by itself; what was saved stays."""
@@ -178,7 +168,9 @@ class Autosaver:
         self.switch_off()
         with self._saving:
             self._saved = {}
-            self._known().forget()
+            self.check().remove()
+            with self._lock:
+                self._has_saved, self._claim = False, None
 
     def finish(self) -> None:
         """Save for the last time, if autosave is on: the kernel ends. Takes a few seconds at most."""
@@ -196,7 +188,7 @@ class Autosaver:
                 if not hasattr(session, "save") or self._saved.get(key) == state:
                     continue
                 try:
-                    place = self._known().place(language, name)
+                    place = self.place(language, name)
                     session.save(place)
                     if held_in(os.path.dirname(place)) > MOST_BYTES:
                         os.unlink(place)
@@ -205,24 +197,12 @@ class Autosaver:
                 except (SandboxError, OSError) as error:
                     self._troubles[notes.not_autosaved(error)] = None
 
-    def left_behind(self) -> tuple[KeptState, ...]:
-        """Return what an earlier kernel of this notebook left."""
-        return () if self.kept is None else self.kept.left_behind()
-
     def news(self) -> tuple[Note, ...]:
         """Return what the next reply has to say: once what an earlier kernel left, and what could not be saved."""
         told, self._troubles = tuple(self._troubles), {}
         left = () if self._offered else self.left_behind()
         self._offered = True
         return (notes.state_offered(when(left)), *told) if left else told
-
-    def _known(self) -> KeptStates:
-        if self.kept is None:
-            raise InvalidRequest(
-                "%sandbox autosave: this kernel was not told which notebook it belongs to (Jupyter servers do, in "
-                "JPY_SESSION_NAME), so no later kernel would find the state; use %sandbox save NAME and load NAME"
-            )
-        return self.kept
 
 
 def when(states: Sequence[KeptState]) -> str:

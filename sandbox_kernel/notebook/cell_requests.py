@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,13 @@ from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.page.kept_output import TARGET, KeptOutput
 from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
-from sandbox_kernel.notebook.render import ShowOutput, expressions, payload, told_apart
+from sandbox_kernel.notebook.render import expressions, payload, told_apart
 from sandbox_kernel.session.cell.front_end import unanswered
 from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.sanitize import sanitize_docstring
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.kernel import SandboxKernel
-    from sandbox_kernel.notebook.page.widgets import RunPanel
     from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
     from sandbox_kernel.notebook.protocol.request_loop import Request
     from sandbox_kernel.notebook.side_panel import PanelDesk
@@ -117,21 +116,7 @@ class CellRequests:
         """Send an iopub message for a parent."""
         self._kept.send(kind, content, parent, partial(self._kernel.loop.publish, kind, content, parent))
 
-    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the widget of a report."""
-        from sandbox_kernel.notebook.page.widgets import report_widget, view  # ipywidgets, for few cells
-
-        self._enable_widgets()
-        return view(report_widget(document, self.state.measure_again), "Capability report, to explore")
-
-    def run_panel(self, timeout_s: float, stop: Callable[[], None], show: Callable[[ShowOutput], None]) -> RunPanel:
-        """Return a panel for a cell that runs for long."""
-        from sandbox_kernel.notebook.page.widgets import RunPanel
-
-        self._enable_widgets()
-        return RunPanel(timeout_s, stop, show)
-
-    def _enable_widgets(self) -> None:
+    def enable_widgets(self) -> None:
         """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""
         if not self._widgets_enabled:
             import ipywidgets

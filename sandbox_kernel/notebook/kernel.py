@@ -91,7 +91,7 @@ class SandboxKernel:
         import comm  # it imports traitlets, which the first sandbox need not wait for
 
         self.loop, self.channels, self.log, self._ports = loop, channels, log, ports
-        comm.create_comm = _comm_class(self._publish_comm)
+        comm.create_comm = _comm_class(loop)
         threading.Thread(target=lambda: self.cells, name="sandbox-imports", daemon=True).start()
 
     def _warm_up(self) -> None:
@@ -209,12 +209,6 @@ class SandboxKernel:
         found = self.comm_manager.comms.get(comm_id)
         return found is not None and found.target_name == TARGET
 
-    def _publish_comm(self, kind: str, content: Content, metadata: Any, buffers: Any, topic: Any) -> None:
-        request = self.loop.present
-        parent = request.message if request is not None else None
-        topic = topic.encode() if isinstance(topic, str) else topic
-        self.loop.publish(kind, content, parent, metadata=metadata, buffers=buffers, topic=topic)
-
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def _interrupt(self, content: Content) -> Content:
@@ -241,8 +235,8 @@ class SandboxKernel:
         return {"status": "ok", "restart": restart}
 
 
-def _comm_class(publish: Callable[[str, dict[str, object], Any, Any, Any], None]) -> Any:
-    """Return what ``comm.create_comm`` makes, for ipywidgets and our frames: comms that send through ``publish``."""
+def _comm_class(loop: RequestLoop) -> Any:
+    """Return what ``comm.create_comm`` makes, for ipywidgets and our frames: comms that send through the loop."""
     from comm.base_comm import BaseComm
 
     class PageComm(BaseComm):
@@ -251,8 +245,11 @@ def _comm_class(publish: Callable[[str, dict[str, object], Any, Any, Any], None]
         def publish_msg(
             self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any
         ) -> None:
-            """Send one message to the pages."""
+            """Send one message to the pages, for the request that the running code belongs to."""
             content = {"data": data or {}, "comm_id": self.comm_id, **keys}
-            publish(msg_type, content, metadata or {}, buffers, self.topic)
+            parent = loop.present.message if loop.present is not None else None
+            topic: Any = self.topic
+            topic = topic.encode() if isinstance(topic, str) else topic
+            loop.publish(msg_type, content, parent, metadata=metadata or {}, buffers=buffers, topic=topic)
 
     return PageComm

@@ -21,12 +21,11 @@ from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand, written
 from sandbox_kernel.notebook.page import views
 from sandbox_kernel.notebook.page.views import apply_changes, discard_changes, files_message, list_files, show_changes
+from sandbox_kernel.notebook.page.views import text_message as _text
 from sandbox_kernel.notebook.permission_prompts import Offer, give_file
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
-from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
-from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import HIDDEN
@@ -45,11 +44,6 @@ class LineCommands:
     interrupted: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def sandboxes(self) -> NotebookSandboxes:
-        """The notebook's sandboxes and sessions."""
-        return self.state.sandboxes
-
-    @property
     def box(self) -> Sandbox:
         """The sandbox of cells under the defaults."""
         return self.state.sandboxes.box(self.defaults)
@@ -57,7 +51,7 @@ class LineCommands:
     def give_up(self, command: LineCommand) -> bool:
         """End what a command does in its session; False when it does nothing there that can be ended."""
         self.interrupted.set()
-        session = self.sandboxes.sessions.find(command.options)
+        session = self.state.sandboxes.sessions.find(command.options)
         return session is not None and session.interrupt()
 
     def unless_interrupted(self, session: Session) -> Session:
@@ -71,11 +65,6 @@ class LineCommands:
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """Run a line command. It may block for seconds (a report measures), so the kernel calls it in a thread."""
     return _COMMANDS[command.name](command, context)
-
-
-def _text(text: str) -> tuple[Message, ...]:
-    # Names and reasons in it may be the program's own words, which never carry our mark.
-    return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -102,11 +91,11 @@ def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """List the files in the work folder, and what the last cell changed; or remove them all."""
     if not command.flag:
-        rows = list_files(context.box, context.sandboxes.sessions.find(command.options), context.state.files)
+        rows = list_files(context.box, context.state.sandboxes.sessions.find(command.options), context.state.files)
         return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
     count = sum(change.kind != "deleted" for change in context.box.diff())
     context.box.clear_files()
-    for session in context.sandboxes.sessions.all():  # they may hold files that are too large to be shared
+    for session in context.state.sandboxes.sessions.all():  # they may hold files that are too large to be shared
         session.clear_files()
     return _text(f"The work folder is empty: {count} file{'' if count == 1 else 's'} removed.")
 
@@ -114,7 +103,7 @@ def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 def _here(context: LineCommands) -> Sandbox:
     """Return the sandbox that works on the notebook's folder."""
     if context.defaults.here is None:
-        running = context.sandboxes.sessions.find(context.defaults)
+        running = context.state.sandboxes.sessions.find(context.defaults)
         keeps = running is not None and running.language == Language.PYTHON
         line = "restart --keep --here" if keeps else "restart, then %sandbox --here"
         now = f"; a session runs already: %sandbox {line}" if running is not None else ""
@@ -126,7 +115,7 @@ def _here(context: LineCommands) -> Sandbox:
 
 def session_of(command: LineCommand, context: LineCommands) -> Session:
     """Return the running session that a command means; raises ``SessionError`` without one."""
-    session = context.sandboxes.sessions.find(command.options)
+    session = context.state.sandboxes.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
         raise SessionError(
@@ -164,9 +153,9 @@ def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
     if command.flag:
         session = session_of(command, context)
         named = replace(context.defaults, language=session.language, session=command.options.session)
-        report = context.sandboxes.sessions.begin_anew(session, named)
+        report = context.state.sandboxes.sessions.begin_anew(session, named)
         return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
-    which = context.sandboxes.sessions.end(session_of(command, context))
+    which = context.state.sandboxes.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
@@ -194,7 +183,7 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
         )
     copy = context.unless_interrupted(fork(name))
-    context.sandboxes.sessions.add_fork(session, name, copy)
+    context.state.sandboxes.sessions.add_fork(session, name, copy)
     said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
     restored = getattr(copy, "restored", None)
     return _text(said if restored is None else f"{said}\n{restored}")
@@ -207,7 +196,7 @@ def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
-    context.sandboxes.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
+    context.state.sandboxes.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
     said = f"Going on with {command.target}: {session.language} cells run in it."
     return _text(said if restored is None else f"{said}\n{restored}")
 
@@ -251,7 +240,7 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
             told.append(f"Not recovered: {error}")
             continue
         asked = replace(context.defaults, language=session.language, session=state.name or None)
-        context.sandboxes.sessions.adopt(asked, session)
+        context.state.sandboxes.sessions.adopt(asked, session)
         named = f" session {state.name}" if state.name else " session"
         told.append(f"Going on with the {session.language}{named}, saved {when([state])}.")
         told.append(str(getattr(session, "restored", None) or ""))
@@ -272,7 +261,7 @@ def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...
     """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
     if context.state.defaults == context.defaults:
         return ()
-    told = context.sandboxes.grow(context.state.defaults, context.defaults)
+    told = context.state.sandboxes.grow(context.state.defaults, context.defaults)
     return _text("\n".join(told)) if told else ()
 
 
@@ -281,10 +270,10 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     wanted = command.wanted
     assert wanted is not None
     if wanted.kind is WantedKind.FILE:
-        box, kept = context.box, context.sandboxes.kept
+        box, kept = context.box, context.state.sandboxes.kept
         return _text(give_file(box, context.state.answers, wanted, once=command.once, kept=kept))
     if command.once:
-        context.sandboxes.check_network(context.defaults, SandboxPolicy(network_rules=(parse_rule(wanted.what),)))
+        context.state.sandboxes.check_network(context.defaults, SandboxPolicy(network_rules=(parse_rule(wanted.what),)))
         context.state.answers.allow(wanted, once=True)
         return _text(f"{wanted.what}: {Offer(wanted).once_means}{_reads_too(context)}")
     if command.options.session is not None:
@@ -343,7 +332,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "recover": _recover,
     "report": _report,
     "functions": lambda command, context: _text(
-        context.sandboxes.offer_functions(
+        context.state.sandboxes.offer_functions(
             command.targets, context.state.variables if context.state.in_python else None, context.defaults
         )
     ),

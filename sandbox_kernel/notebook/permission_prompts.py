@@ -6,38 +6,25 @@ offered comes from the program: it is checked, quoted and shown as text, and not
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shlex
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum, unique
-from functools import partial
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.model.notes import RightAnswer, Wanted, WantedKind
 from sandbox_kernel.notebook.options.parse_cell import inner_path, written
 from sandbox_kernel.policy.network_rule import lacked_domains
-from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
 #: Most offers of one cell: how many hosts a program tries, the program decides.
 MOST_OFFERS = 3
-
-
-@unique
-class OfferAnswer(StrEnum):
-    """What a user may answer."""
-
-    ONCE = "once"
-    SESSION = "session"
-    NEVER = "never"
 
 
 @dataclass(frozen=True)
@@ -61,12 +48,12 @@ class Offer:
             return "The next cell may reach it; then the right ends, for processes that the cell leaves too."
         return "The next cell finds a copy, which is removed after it; what the cell has read it may keep."
 
-    def line(self, answer: OfferAnswer) -> str:
+    def line(self, answer: RightAnswer) -> str:
         """Return the line that gives this answer."""
         word = shlex.quote(written(self.wanted))
-        if answer is OfferAnswer.NEVER:
+        if answer is RightAnswer.NEVER:
             return f"%sandbox never {word}"
-        if answer is OfferAnswer.ONCE:
+        if answer is RightAnswer.ONCE:
             return f"%sandbox allow once {word}"
         return f"%sandbox allow {word}" + (f" --session {self.session}" if self.session else "")
 
@@ -95,7 +82,7 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
     html = ""
     buttons: list[dict[str, object]] = []
     for offer in offers:
-        lines = {str(answer): offer.line(answer) for answer in OfferAnswer}
+        lines = {str(answer): offer.line(answer) for answer in RightAnswer}
         told = {"sentence": offer.sentence, "once_means": offer.once_means}
         buttons.append({"kind": str(offer.wanted.kind), "what": offer.wanted.what, **told, "lines": lines})
         once, session, never = lines.values()
@@ -171,24 +158,3 @@ def take_files_back(box: Sandbox, answers: RightAnswers, once: Sequence[Wanted])
 def domains(once: Sequence[Wanted]) -> tuple[str, ...]:
     """Return the domains among these rights."""
     return tuple(wanted.what for wanted in once if wanted.kind is WantedKind.DOMAIN)
-
-
-@contextlib.asynccontextmanager
-async def reaching(session: Session, once: Sequence[Wanted]) -> AsyncIterator[None]:
-    """Let a session reach the domains among these rights meanwhile; what it has already, it keeps.
-
-    Raises ``PolicyViolation`` before anything runs when a running session cannot be given a domain. At the end all its
-    connections to these domains are closed, those of processes that the cell leaves too.
-    """
-    loop = asyncio.get_running_loop()
-    given: list[str] = []
-    try:
-        for domain in domains(once):
-            if not session.reaches(domain):
-                await loop.run_in_executor(None, partial(session.allow, domain=domain))
-                given.append(domain)
-        yield
-    finally:
-        for domain in given:
-            with contextlib.suppress(SessionError):  # it was closed: nothing is left that could reach anything
-                await loop.run_in_executor(None, partial(session.revoke, domain=domain))

@@ -37,7 +37,7 @@ from sandbox_kernel.untrusted.tex import defused
 #: A ``blockquote``, because viewers that remove styles, like GitHub, still show it as a quotation.
 _FRAME = (
     '<blockquote title="shown by the program in the sandbox" '
-    'style="margin:0;padding:0 0 0 8px;border:0;border-left:3px solid #9e9e9e;overflow:auto">'
+    'style="margin:0;padding:0 0 0 8px;border:0;border-left:3px solid #9e9e9e;overflow:auto">{}</blockquote>'
 )
 
 #: Error names by status, for clients and for cells tagged ``raises-exception``.
@@ -65,11 +65,6 @@ _OURS = frozenset(
         *(name for name, value in vars(errors).items() if isinstance(value, type)),
     )
 )
-
-
-def framed(markup: str) -> str:
-    """Put clean HTML of a sandbox into a frame."""
-    return f"{_FRAME}{markup}</blockquote>"
 
 
 def with_own_names(drawing: str) -> str:
@@ -221,7 +216,7 @@ def render_display(display: Display) -> tuple[Message, tuple[Note, ...]]:
 
 def told_apart(data: Mapping[str, object]) -> dict[str, object]:
     """The clean bundle of a sandbox so that nothing in it passes for ours, or reaches what another has shown."""
-    guards = {"text/html": framed, "text/plain": unmarked, "image/svg+xml": with_own_names}
+    guards = {"text/html": _FRAME.format, "text/plain": unmarked, "image/svg+xml": with_own_names}
     guarded = {mime: guard(text) for mime, guard in guards.items() if isinstance(text := data.get(mime), str)}
     return {**data, **guarded}
 

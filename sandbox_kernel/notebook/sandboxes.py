@@ -23,6 +23,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.notebook.autosave import notebook_path
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,
     changes_place,
@@ -33,12 +34,12 @@ from sandbox_kernel.notebook.options.cell_options import (
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
-from sandbox_kernel.notebook.permission_prompts import domains, reaching
+from sandbox_kernel.notebook.permission_prompts import domains
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
-from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session import Session, reaching
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -149,7 +150,7 @@ class NotebookSandboxes:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            async with reaching(choice.session, io.once) if io.once else contextlib.nullcontext():
+            async with reaching(choice.session, domains(io.once)):
                 return await _in_session(choice.session, plan, code, stdin, io)
         plan = replace(plan, options=options.reaching(domains(io.once)))
         options = plan.options
@@ -373,8 +374,6 @@ def as_stdin(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-#: Set by Jupyter's server: the path of the notebook whose kernel this is.
-NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 #: ``0`` keeps nothing: the work folder ends with its kernel.
 KEEP_VARIABLE = "SANDBOX_KERNEL_KEEP_FILES"
 
@@ -383,8 +382,7 @@ def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ)
     """Return the kept work folder of this kernel; None where none is known or nothing shall be kept."""
     if environment.get(KEEP_VARIABLE, "").strip() == "0":
         return None
-    notebook = environment.get(NOTEBOOK_VARIABLE, "")
-    if notebook:
+    if notebook := notebook_path(environment):
         return KeptWork.of(notebook)
     return KeptWork.of(connection_file) if connection_file and KeptWork.exists(connection_file) else None
 
@@ -393,7 +391,7 @@ def before_shutdown(
     sandboxes: NotebookSandboxes, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
 ) -> None:
     """Keep the files of a kernel that is restarted, and drop what was kept for restarts alone when it ends for good."""
-    if environment.get(NOTEBOOK_VARIABLE) or environment.get(KEEP_VARIABLE, "").strip() == "0":
+    if notebook_path(environment) or environment.get(KEEP_VARIABLE, "").strip() == "0":
         return
     if not restart:
         if sandboxes.kept is not None:

@@ -182,7 +182,7 @@ _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[
 
 def overview(context: LineCommands) -> dict[str, object]:
     """Return the limits and rights of the notebook's next cell, and whether a session runs."""
-    session, options = context.sandboxes.sessions.find(CellOptions()), context.defaults
+    session, options = context.state.sandboxes.sessions.find(CellOptions()), context.defaults
     memory_mb = options.memory_mb or DEFAULT_SESSION_MEMORY_MB
     filled = replace(options, timeout_s=options.effective_timeout_s, memory_mb=memory_mb, here=options.here or "")
     limits: dict[str, object] = {}

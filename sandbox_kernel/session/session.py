@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -433,3 +433,25 @@ def _forget_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
+
+
+@contextlib.asynccontextmanager
+async def reaching(session: Session, domains: Iterable[str]) -> AsyncIterator[None]:
+    """Let a session reach these domains meanwhile; what it has already, it keeps.
+
+    Raises ``PolicyViolation`` before anything runs when a running session cannot be given a domain. At the end all its
+    connections to these domains are closed, those of processes that the cell leaves too.
+    """
+    import asyncio  # slow to import, and not every program has a loop
+
+    given: list[str] = []
+    try:
+        for domain in domains:
+            if not session.reaches(domain):
+                await asyncio.to_thread(session.allow, domain=domain)
+                given.append(domain)
+        yield
+    finally:
+        for domain in given:
+            with contextlib.suppress(SessionError):  # it was closed: nothing is left that could reach anything
+                await asyncio.to_thread(session.revoke, domain=domain)

@@ -13,7 +13,7 @@ from benchmarks.soak_faults import without_descriptors
 from sandbox_kernel import Limits
 from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
 from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.backends.checks import Listener, check_files_fit, host_trouble, read_to_end, unless_terminal
+from sandbox_kernel.backends.checks import Listener, check_files_fit, host_trouble, unless_terminal
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -152,10 +152,3 @@ def test_a_terminal_is_not_read_and_everything_else_is(tmp_path: Path) -> None:
     finally:
         for fd in (ours, theirs, read, write):
             os.close(fd)
-
-
-def test_what_is_read_to_its_end_stays_open(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"x" * 300_000)
-    with (tmp_path / "in").open("rb", buffering=0) as file:
-        assert read_to_end(file.fileno()) == b"x" * 300_000
-        assert file.read() == b""

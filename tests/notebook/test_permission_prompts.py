@@ -13,11 +13,11 @@ from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecResult, Violation, notes
-from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.model.notes import RightAnswer, Wanted, WantedKind
 from sandbox_kernel.notebook.execution import CellExecution, CellReply
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import new_defaults, parse_line, parse_wanted, written
-from sandbox_kernel.notebook.permission_prompts import MIME, MOST_OFFERS, OfferAnswer, bundle, offers_of
+from sandbox_kernel.notebook.permission_prompts import MIME, MOST_OFFERS, bundle, offers_of
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
@@ -67,7 +67,7 @@ def test_a_program_that_tries_many_hosts_gets_few_buttons() -> None:
 )
 def test_every_line_of_an_offer_means_what_its_button_says(wanted: Wanted) -> None:
     (offer,) = offers_of(ExecResult(notes=(notes.Note("x", wanted=wanted),)))
-    for answer in OfferAnswer:
+    for answer in RightAnswer:
         assert shlex.split(offer.line(answer))[0] == "%sandbox"
         command = parse_line(offer.line(answer).removeprefix("%sandbox"))
         assert command.wanted == wanted

@@ -121,37 +121,30 @@ class FileTools:
             answer["left_out"] = len(found) - len(listed)
         return Reply(answer=answer)
 
-
-class HereTools:
-    """The tools of a sandbox on a folder of the user."""
-
-    def __init__(self, box: Sandbox) -> None:
-        self._box = box
-
-    def tools(self, *, may_apply: bool) -> tuple[Tool, ...]:
-        """Return the tools, in the order in which clients list them; none for a sandbox that works on no folder."""
+    def here_tools(self, *, may_apply: bool) -> tuple[Tool, ...]:
+        """Return the tools of a sandbox on a folder of the user; none for one that works on no folder."""
         found = (
             Tool(self.folder_changes, "What changed in the user's folder", read_only=True),
             Tool(self.discard_changes, "Drop changes to the user's folder", destructive=True),
             Tool(self.apply_changes, "Write changes to the user's folder", destructive=True),
         )
-        return () if self._box.here is None else found if may_apply else found[:2]
+        return () if self._box().here is None else found if may_apply else found[:2]
 
     async def folder_changes(self, call: ToolCall, paths: _Paths = None) -> Reply:
         """The working directory of sandbox_exec and sessions is a folder of the user, copy-on-write.
 
         Nothing in it has changed yet. Lists what programs changed, with a unified diff.
         """
-        digest = self._box.digest()
-        patch = await asyncio.to_thread(self._box.patch, paths)
-        answer: Answer = {"status": "success", "changes": _listed(self._box.diff()), "patch": patch[:_MOST_PATCH]}
+        digest = self._box().digest()
+        patch = await asyncio.to_thread(self._box().patch, paths)
+        answer: Answer = {"status": "success", "changes": _listed(self._box().diff()), "patch": patch[:_MOST_PATCH]}
         if paths is None and len(patch) <= _MOST_PATCH:  # only of what was shown as a whole
             answer["digest"] = digest
         return Reply(answer=answer)
 
     async def discard_changes(self, call: ToolCall, paths: _Paths = None) -> Reply:
         """Drop what programs changed; they see the user's version again."""
-        dropped = await asyncio.to_thread(self._box.discard, paths)
+        dropped = await asyncio.to_thread(self._box().discard, paths)
         return Reply(answer={"status": "success", "changes": _listed(dropped)})
 
     async def apply_changes(
@@ -167,8 +160,8 @@ class HereTools:
         Only ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked (settings,
         builds, files without a suffix, names with a dot, hooks and what they name) is left_out: the user writes it.
         """
-        done = await asyncio.to_thread(self._box.apply, paths, by_user=False, shown=shown)
-        left = [display_name(path) for path in self._box.left_out()[:_MOST_LISTED]]
+        done = await asyncio.to_thread(self._box().apply, paths, by_user=False, shown=shown)
+        left = [display_name(path) for path in self._box().left_out()[:_MOST_LISTED]]
         rest = {"left_out": left, "message": _BY_USER} if left else {}
         return Reply(answer={"status": "success", "changes": _listed(done), **rest})
 

@@ -82,11 +82,7 @@ def make_server(toolbox: Toolbox, version: str) -> Server[dict[str, object]]:
         return _result(reply) if isinstance(reply, Reply) else reply
 
     return Server(
-        "sandbox-kernel",
-        version=version,
-        instructions=_INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "sandbox-kernel", version=version, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 
@@ -126,13 +122,7 @@ def _tool(tool: Tool, description: str, schema: dict[str, object]) -> types.Tool
         destructive_hint=tool.destructive,
         open_world_hint=tool.open_world,
     )
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=description,
-        input_schema=schema,
-        annotations=hints,
-    )
+    return types.Tool(name=tool.name, title=tool.title, description=description, input_schema=schema, annotations=hints)
 
 
 def _result(reply: Reply) -> types.CallToolResult:

@@ -10,22 +10,20 @@ cannot ask its user gets the reply without a question.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from enum import StrEnum, unique
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.mcp.tools import Reply
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.model.notes import RightAnswer, Wanted
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule
-from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session import Session, reaching
 
 if TYPE_CHECKING:
     import mcp.types as types
@@ -37,22 +35,11 @@ MOST_QUESTIONS = 3
 #: Most replies that wait for an answer; the oldest is given up.
 _MOST_WAITING = 16
 _FIELD = "answer"
-
-
-@unique
-class DomainAnswer(StrEnum):
-    """What the user may answer."""
-
-    ONCE = "once"
-    SESSION = "session"
-    NEVER = "never"
-
-
 #: What the audit log and the user's form call each answer.
 _WORDS = {
-    DomainAnswer.ONCE: ("granted_once", "Allow once, in the next run"),
-    DomainAnswer.SESSION: ("granted", "Allow until the server ends"),
-    DomainAnswer.NEVER: ("declined", "Never, and do not ask again"),
+    RightAnswer.ONCE: ("granted_once", "Allow once, in the next run"),
+    RightAnswer.SESSION: ("granted", "Allow until the server ends"),
+    RightAnswer.NEVER: ("declined", "Never, and do not ask again"),
 }
 
 
@@ -68,15 +55,15 @@ class DomainRights:
         """Return the domains that a run lacked and that the user may be asked for."""
         return tuple(each for each in lacked_domains(result) if each not in self._never)[:MOST_QUESTIONS]
 
-    def settle(self, wanted: Wanted, answer: DomainAnswer, sessions: Iterable[Session]) -> str:
+    def settle(self, wanted: Wanted, answer: RightAnswer, sessions: Iterable[Session]) -> str:
         """Change the policy by an answer, write it down, and return what holds now, for the model."""
         rule = parse_rule(wanted.what)
         port = rule.ports[0] if rule.ports else 0
         self.box.write_down(AuditRecord(event=_WORDS[answer][0], via="mcp", method="", host=rule.domain, port=port))
-        if answer is DomainAnswer.NEVER:
+        if answer is RightAnswer.NEVER:
             self._never.add(wanted)
             return f"the user does not let programs reach {wanted.what}, and is not asked again"
-        if answer is DomainAnswer.ONCE:
+        if answer is RightAnswer.ONCE:
             self._once[wanted] = None
             return f"the user lets the next run or cell reach {wanted.what}; run it again"
         self.box = self.box.under(_reaching(self.box.policy, (wanted,)))
@@ -89,18 +76,9 @@ class DomainRights:
         once = self._take()
         return self.box.under(_reaching(self.box.policy, once)) if once else self.box
 
-    @contextlib.asynccontextmanager
-    async def in_cell(self, session: Session) -> AsyncIterator[None]:
+    def in_cell(self, session: Session) -> AbstractAsyncContextManager[None]:
         """Let a session reach the domains of the next call meanwhile; connections to them end with the cell."""
-        given = [wanted for wanted in self._take() if not session.reaches(wanted.what)]
-        for wanted in given:
-            await asyncio.to_thread(partial(session.allow, domain=wanted.what))
-        try:
-            yield
-        finally:
-            for wanted in given:
-                with contextlib.suppress(SessionError):  # it was closed: nothing is left that could reach anything
-                    await asyncio.to_thread(partial(session.revoke, domain=wanted.what))
+        return reaching(session, [wanted.what for wanted in self._take()])
 
     def _take(self) -> tuple[Wanted, ...]:
         once, self._once = tuple(self._once), {}
@@ -140,7 +118,7 @@ _SCHEMA: dict[str, object] = {
 class Questions:
     """Asks the users of one server; ``settle`` changes the policy by an answer and returns what holds now."""
 
-    def __init__(self, settle: Callable[[Wanted, DomainAnswer], str]) -> None:
+    def __init__(self, settle: Callable[[Wanted, RightAnswer], str]) -> None:
         self._settle = settle
         self._waiting: dict[str, Reply] = {}
 
@@ -183,7 +161,7 @@ class Questions:
         given = params.input_responses or {}
         return await self._settled(reply, {each: _answer(given.get(each.what)) for each in reply.questions})
 
-    async def _settled(self, reply: Reply, answers: Mapping[Wanted, DomainAnswer | None]) -> Reply:
+    async def _settled(self, reply: Reply, answers: Mapping[Wanted, RightAnswer | None]) -> Reply:
         """Change the policy by the answers. A question that was put aside changes nothing and is asked again."""
         told = [
             await asyncio.to_thread(self._settle, wanted, answer)
@@ -195,7 +173,7 @@ class Questions:
         return Reply(answer={**reply.answer, **({"notes": all_notes} if all_notes else {})}, pictures=reply.pictures)
 
 
-async def _elicited(session: ServerSession, wanted: Wanted) -> DomainAnswer | None:
+async def _elicited(session: ServerSession, wanted: Wanted) -> RightAnswer | None:
     """Ask the user of an older client. Whatever its client makes of the question, the reply of the run is not lost."""
     try:
         return _answer(await session.elicit_form(_text(wanted), _SCHEMA))
@@ -207,12 +185,12 @@ def _text(wanted: Wanted) -> str:
     return f"A program in the sandbox wanted to reach {wanted.what}. May programs reach it?"
 
 
-def _answer(found: object) -> DomainAnswer | None:
+def _answer(found: object) -> RightAnswer | None:
     """Return what the user chose; None for a question that was declined or put aside."""
     content = getattr(found, "content", None)
     if getattr(found, "action", None) != "accept" or not isinstance(content, Mapping):
         return None
     try:
-        return DomainAnswer(content.get(_FIELD))  # type: ignore[arg-type]
+        return RightAnswer(content.get(_FIELD))  # type: ignore[arg-type]
     except ValueError:
         return None

@@ -1,8 +1,4 @@
-"""The tools of sessions: ``session_run``, ``session_undo``, ``session_explore`` and ``session_keep``.
-
-Sessions have names, so that a model can use several; a session is opened by its first cell. Each explored candidate
-begins with the present variables and files, and the session stays where it was until one is kept.
-"""
+"""The tools of sessions: ``session_run``, ``session_undo``, ``session_explore`` and ``session_keep``."""
 
 from __future__ import annotations
 

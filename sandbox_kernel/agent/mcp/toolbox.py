@@ -13,8 +13,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.mcp.file_tools import FileTools, HereTools
-from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights
+from sandbox_kernel.agent.mcp.file_tools import FileTools
+from sandbox_kernel.agent.mcp.permissions import DomainRights
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
 from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
 from sandbox_kernel.agent.tool import SandboxTool, error_answer, internal_error, with_failures
@@ -24,7 +24,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput
-from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.model.notes import RightAnswer, Wanted
 
 _log = logging.getLogger(__name__)
 
@@ -46,17 +46,17 @@ class Toolbox:
         run = Tool(self.sandbox_exec, "Run a program in a sandbox", open_world=open_world)
         report = Tool(self.report, "What the sandbox enforces here", read_only=True)
         sessions = self._sessions.tools(open_world=open_world)
-        files = FileTools(lambda: self.box).tools()
-        here = HereTools(box).tools(may_apply=may_apply)
+        files = FileTools(lambda: self.box)
+        here = files.here_tools(may_apply=may_apply)
         #: The tools by name, in the order in which clients list them.
-        self.tools = {tool.name: tool for tool in (run, *sessions, *files, report, *here)}
+        self.tools = {tool.name: tool for tool in (run, *sessions, *files.tools(), report, *here)}
 
     @property
     def box(self) -> Sandbox:
         """The sandbox, with what the user let programs reach until the server ends."""
         return self._rights.box
 
-    def settle(self, wanted: Wanted, answer: DomainAnswer) -> str:
+    def settle(self, wanted: Wanted, answer: RightAnswer) -> str:
         """Change the policy by what the user answered; returns what holds now."""
         told = self._rights.settle(wanted, answer, self._sessions.running())
         self.exec.backend = BoxBackend(self.box)

@@ -1,7 +1,4 @@
-"""What an MCP tool is: a method whose name, docstring and parameters are what a client sees and a call is checked by.
-
-Nothing here depends on MCP.
-"""
+"""What an MCP tool is: a method whose name, docstring and parameters are what clients see and calls are checked by."""
 
 from __future__ import annotations
 

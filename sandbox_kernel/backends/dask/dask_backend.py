@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
-from sandbox_kernel.backends.checks import read_to_end, unless_terminal
+from sandbox_kernel.backends.checks import unless_terminal
 from sandbox_kernel.backends.dask.dask_worker import BEGAN, Delivery, measure_on_worker, run_on_worker, stop_on_worker
 from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, install_line
@@ -92,7 +92,9 @@ class DaskBackend(BlockingBackend):
             )
         on_output, keep, here, stop = context.on_output, context.keep, context.here, context.stop
         source = unless_terminal(context.stdin_from)
-        request = request if source is None else replace(request, stdin=read_to_end(source))
+        if source is not None:
+            with open(source, "rb", closefd=False) as file:
+                request = replace(request, stdin=file.read())
         began_ns = time.time_ns()
         folder = None if here is None else pack_folder(here)
         name = f"sandbox-{uuid.uuid4().hex}"
@@ -143,7 +145,7 @@ class DaskBackend(BlockingBackend):
         )
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: HasFileno | None) -> bool:
-        """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
+        """Wait until the run is over; False when it was stopped and its worker does not answer.
 
         Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
         """

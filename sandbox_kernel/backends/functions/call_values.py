@@ -141,10 +141,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def bind_message(function: HostFunction, message: CallMessage) -> inspect.BoundArguments:
     """Return the arguments of a call after all checks.
 
-    Raises:
-        TypeError: They do not fit the function; the message is for the program.
-        BadMessage: They are no values that a program may send.
-
+    Raises ``TypeError``, for the program, when they do not fit, and ``BadMessage`` for what no program may send.
     """
     if message.words is not None:
         if message.args is not None or message.kwargs is not None:

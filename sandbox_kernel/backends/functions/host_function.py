@@ -192,9 +192,7 @@ def make_functions(
 ) -> HostFunctions | None:
     """Return the functions that a caller gave, in addition to those ``before``; None when there are none.
 
-    Raises:
-        InvalidRequest: Something is no function, a name cannot be used inside, or a type hint cannot be checked.
-
+    Raises ``InvalidRequest`` for what is no function, a name that cannot be used, or a hint that cannot be checked.
     """
     if given is None:
         given = {}

@@ -1,11 +1,10 @@
-"""How a run gets its host functions: a server for the run, a hatch in its job, the command ``host`` or a module."""
+"""How a run gets its host functions: a hatch in its job, the command ``host`` or a module."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,7 @@ from sandbox_kernel.languages.recipe import HOST_TYPES
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 COMMAND = "host"
 #: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/run.py``.
@@ -51,24 +47,6 @@ def wasm_python_files() -> Mapping[str, bytes]:
         "host/calling.py": (ours / "calling.py").read_bytes(),
         "host/__init__.py": main + b"\n\nover_descriptor(%d)\n" % _DESCRIPTOR,
     }
-
-
-@contextlib.contextmanager
-def served(
-    functions: HostFunctions | None, loop: asyncio.AbstractEventLoop | None = None
-) -> Iterator[CallServer | None]:
-    """Serve the calls of one run inside the block; None without functions. Coroutines run on ``loop``, or on ours."""
-    if functions is None:
-        yield None
-        return
-    from sandbox_kernel.backends.functions.call_server import CallServer  # most runs have no functions
-
-    server = CallServer(functions)
-    try:
-        server.begin(loop)
-        yield server
-    finally:
-        server.close()
 
 
 def with_hatch(job: Job, server: CallServer | None, places: Places, python: str) -> Job:

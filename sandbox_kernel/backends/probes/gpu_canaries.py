@@ -57,7 +57,6 @@ _HOLD = _DRIVER + "fill(hold({mb}), 1, {mb}); print('held', flush=True); time.sl
 _LEAVE = _DRIVER + f"place = hold({_FILLED_MB}); fill(place, 0x5A, {_FILLED_MB}); print(count(place, 0x5A, 64))"
 _FIND = _DRIVER + f"print(count(hold({4 * _FILLED_MB}), 0x5A, {4 * _FILLED_MB}))"
 
-
 #: Whether it is enforced, by what, the evidence, and whether there is nothing to prevent here.
 _Found = tuple[bool | None, str, str, bool]
 

@@ -11,28 +11,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import EnforcedLimits, Enforcement
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+
 #: Called with the number of measured promises and of all.
 OnMeasured = Callable[[int, int], None]
-
-
-class Runs(Protocol):
-    """A backend with a blocking ``run``."""
-
-    policy: SandboxPolicy
-    enforcer: Enforcer
-
-    def run(self, request: ExecRequest) -> ExecResult:
-        """See ``SandboxBackend``."""
-
 
 _WASI = "wasi_snapshot_preview1"
 _NOTHING = '(module (func (export "_start")))'
@@ -89,8 +80,6 @@ def _reach(near: str, far: str, made: str) -> str:
 
 _OUTSIDE = _reach("../etc/passwd", "/etc/passwd", "../escaped")
 _INSIDE = _reach("own", "own", "made")
-
-
 _PLAIN = ExecRequest(language=Language.WASM, code=_NOTHING, timeout=10.0, memory_limit_mb=64)
 
 
@@ -105,14 +94,14 @@ class _Trial:
     what: str
     stays: str
 
-    def __call__(self, backend: Runs) -> Enforcement:
+    def __call__(self, backend: WasmBackend) -> Enforcement:
         over, below = backend.run(self.over), backend.run(self.below)
         limit = f", limit {over.limit}" if over.limit else ""
         evidence = f"{self.what}: {over.status}{limit}; {self.stays}: {below.status}"
         return Enforcement(self.kept(over) and below.ok and below.limit is None, self.by, evidence)
 
 
-def _refused(backend: Runs, *, module: str, name: str, by: str) -> Enforcement:
+def _refused(backend: WasmBackend, *, module: str, name: str, by: str) -> Enforcement:
     control = backend.run(replace(_PLAIN, code=_PRINT))
     try:
         backend.run(replace(_PLAIN, code=_WANTS.format(module=module, name=name)))
@@ -122,13 +111,13 @@ def _refused(backend: Runs, *, module: str, name: str, by: str) -> Enforcement:
     return Enforcement(False, by, f"a module that asks for {module}.{name} was run")
 
 
-def _reached(backend: Runs, request: ExecRequest) -> int:
+def _reached(backend: WasmBackend, request: ExecRequest) -> int:
     """Return as bits what a module could reach; all bits when it did not exit normally."""
     code = backend.run(request).exit_code
     return 0xFF if code is None else code
 
 
-def _files(backend: Runs, *, bit: int, what: str, done: str, own: str) -> Enforcement:
+def _files(backend: WasmBackend, *, bit: int, what: str, done: str, own: str) -> Enforcement:
     outside = bool(_reached(backend, replace(_PLAIN, code=_OUTSIDE)) & bit)
     inside = bool(_reached(backend, replace(_PLAIN, code=_INSIDE, files={"own": b"x"})) & bit)
     evidence = f"{what} {_was(outside)} {done} from any folder; {own} {_was(inside)}"
@@ -139,7 +128,7 @@ def _was(done: bool) -> str:
     return "was" if done else "was not"
 
 
-def _environment(backend: Runs) -> Enforcement:
+def _environment(backend: WasmBackend) -> Enforcement:
     given, request = len(backend.policy.env), replace(_PLAIN, code=_OUTSIDE)
     alone = _reached(backend, request) >> 2
     one_more = _reached(backend, replace(request, env={"CONTROL": "1"})) >> 2
@@ -147,7 +136,7 @@ def _environment(backend: Runs) -> Enforcement:
     return Enforcement((alone, one_more) == (given, given + 1), "an environment of its own", evidence)
 
 
-_TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
+_TRIALS: dict[str, Callable[[WasmBackend], Enforcement]] = {
     "timeout": _Trial(
         over=replace(_PLAIN, code=_SPIN, timeout=0.3),
         below=_PLAIN,
@@ -203,7 +192,7 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
 }
 
 
-def _try(trial: Callable[[Runs], Enforcement], backend: Runs) -> Enforcement:
+def _try(trial: Callable[[WasmBackend], Enforcement], backend: WasmBackend) -> Enforcement:
     try:
         return trial(backend)
     except SandboxError as error:
@@ -214,7 +203,7 @@ _lock = threading.Lock()
 _found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
 
 
-def measured(backend: Runs, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
+def measured(backend: WasmBackend, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
     """Measure every promise: once a process for each kind of walls and policy, or again if asked.
 
     ``on_progress`` is called on this thread.

@@ -34,6 +34,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     taken,
 )
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
@@ -72,10 +73,9 @@ class WasmLanguages:
     others wait for the first that prepares a language.
     """
 
-    def __init__(self, store: WasmStore, enforcer: str, on_progress: OnProgress | None) -> None:
-        self.store = store
-        self.on_progress = on_progress
-        self._enforcer_name = enforcer
+    store: WasmStore
+    on_progress: OnProgress | None
+    enforcer: Enforcer
 
     def available_languages(self) -> tuple[Language, ...]:
         """See ``SandboxBackend``; a language that is not prepared is prepared at its first use."""
@@ -212,7 +212,7 @@ class WasmLanguages:
                 plans.append(library.to_plan(path))
             plan |= {"task": "bake", "libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
         limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
-        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants)
+        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self.enforcer.name, grants)
         # Not from the pool of runs: these walls are not used again.
         with taken(Pool(0), walls) as jail:
             plan |= {field: f"{jail.places.work}/{name}" for field, name in outs.items()}

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.checks import given_files
 from sandbox_kernel.backends.outcome import make_result, run_facts
-from sandbox_kernel.backends.wasm.wasm_job import given_files, read_file, taken
+from sandbox_kernel.backends.wasm.wasm_job import read_file, taken
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import find_python, runtime_grants
@@ -188,7 +189,7 @@ def build(
         parts = parts_beside(request, places.cell, work.parts) if work.parts is not None else ()
         job = Job(
             steps=(replace(builder, places=places).compiler(work.argv, work.env),),
-            files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given_files(request, jail)),
+            files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given_files(request, places)),
             timeout_s=request.timeout,
             memory_bytes=_MEMORY_MB * MIB,
             processes=request.limits.processes,

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import importlib.resources
 import os
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import served, wasm_python_files, with_functions
-from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
-from sandbox_kernel.backends.probes.wasm_canaries import OnMeasured, measured
+from sandbox_kernel.backends.functions.inside import wasm_python_files, with_functions
+from sandbox_kernel.backends.outcome import NetworkSigns
+from sandbox_kernel.backends.probes.wasm_canaries import measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, compiled_name, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
@@ -52,7 +49,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wheels import Wheels, kept_wheels
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.ending import Ending
-from sandbox_kernel.jail.enforcer import get_enforcer
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
@@ -61,19 +58,18 @@ from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Note, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.model.notes import not_booted
-from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
-from sandbox_kernel.workspace.changes import files_left, leaves_files
+from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
 
-class WasmBackend(WasmLanguages, BlockingBackend):
+class WasmBackend(WasmLanguages, JailBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
 
     The first request of a language prepares it if needed, before the time limit of that request starts.
@@ -92,6 +88,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     name = "wasm"
     isolation_class = "wasm"
+    enforcer: Enforcer
 
     def __init__(
         self,
@@ -105,13 +102,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         wheels: Wheels | None = None,
         grants: GivenGrants | None = None,
     ) -> None:
-        check_policy(policy)
-        self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self.grants = grants if grants is not None else GivenGrants(self.policy)
-        self.enforcer = get_enforcer(enforcer)
-        own = store if store is not None else WasmStore()
-        super().__init__(own, self.enforcer.name, on_progress)
-        self._proxy = proxy
+        super().__init__(policy, get_enforcer(enforcer), proxy, grants)
+        self.store = store if store is not None else WasmStore()
+        self.on_progress = on_progress
         self.wheels = wheels
         self.pool: Pool = shared_pool(pool_size)
 
@@ -121,19 +114,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
             isolation_class=self.isolation_class,
-            enforced_limits=self.measure(),
+            enforced_limits=measured(self),
             languages=languages,
         )
-
-    def measure(self, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-        """Return what is enforced here. Called by ``capabilities`` and the report.
-
-        Args:
-            again: Measure again, instead of using the measurement of this process for these walls and this policy.
-            on_progress: Called with the number of finished measurements and of all.
-
-        """
-        return measured(self, again=again, on_progress=on_progress)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read.
@@ -147,7 +130,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         asked = context.on_input if request.stdin is None and source is None else None
         listener = Listener(context.on_output) if context.on_output is not None else None
         context = replace(context, on_output=listener, on_input=asked, stdin_from=source)
-        with host_trouble(listener), served(context.functions, context.loop) as calls:
+        with host_trouble(listener), context.served() as calls:
             try:
                 return self._run(_WasmRun(request=request, context=context, calls=calls))
             finally:
@@ -184,19 +167,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if self.wheels is None or guest.language is not Language.PYTHON or not guest.image:
             return []
         return [kept_wheels(self.store, self.wheels)]
-
-    def check_network(self) -> None:
-        """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
-        self.enforcer.check_network(self.policy)
-
-    def egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """Return the proxy of one run or session; None inside the block when the policy allows no network."""
-        if not self.policy.network and not self.policy.network_rules:
-            return contextlib.nullcontext()
-        from sandbox_kernel.net.fetch_policy import FetchPolicy
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-
-        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
     def _interpreter(
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
@@ -252,10 +222,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     def _compiled(
         self, run: _WasmRun, source: WasmSource, switches: EngineSwitches
     ) -> tuple[bytes, float] | ExecResult:
-        """Return the machine code of a module, from the store or compiled now, and the seconds that this took.
-
-        Returns the result of the run when compiling met a limit or was interrupted.
-        """
+        """Return the machine code of a module and the seconds that compiling took, or the result of a run it ended."""
         kind = b"wat\0" if source.text else b"wasm\0"
         key = compiled_name("", hashlib.sha256(kind + source.data).hexdigest(), switches)
         kept = CompileCache(os.path.join(self.store.folder, "cells"))
@@ -300,44 +267,25 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             return self._run_in_jail(run, guest, walls)
 
     def _run_in_jail(self, run: _WasmRun, guest: GuestRun, walls: Walls) -> ExecResult:
-        request, context, here = run.request, run.context, run.context.here
+        request, context = run.request, run.context
         with self.egress() as proxy, taken(self.pool, walls) as jail:
-            began_ns = time.time_ns()
-            look = here.fill(jail.box_fd, -1, request.files, walls.box_bytes) if here is not None else None
-            given = request if look is None else replace(request, files={})
+            run = replace(run, proxy=proxy).filled(jail)
+            given = request if context.here is None else replace(request, files={})
             job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
             job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
             if run.calls is not None:
                 job = with_functions(job, run.calls)
-            listen = proxy.start if proxy is not None else None
-            outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
+            outcome = run.start(jail, job)
             facts = wasm_facts(outcome, job, context.chosen)
             facts.compile_duration = run.spent_s
-            told = [*facts.notes, *run.notes]
-            if run.calls is not None:
-                facts.calls = run.calls.finish()
-            if proxy is not None:
-                facts.violations = proxy.violations
-                told += (*network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
-            kept = leaves_files(facts.status, facts.limit)
-            if here is not None and look is not None:
-                left = here.keep_run(look, began_ns, kept=kept)
-            else:
-                left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
-            facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
-            return make_result(request, outcome, facts, spent_s=run.spent_s)
+            return self._ended(run, jail, outcome, facts, NetworkSigns())
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WasmRun:
-    """One request while it runs: the time that compilers took, what they said, and notes for its result."""
+class _WasmRun(JailRun):
+    """One request while it runs, and what compilers said."""
 
-    request: ExecRequest
-    context: RunContext
-    calls: CallServer | None
-    spent_s: float = 0.0
     messages: bytes = b""
-    notes: tuple[Note, ...] = ()
 
     @property
     def left_s(self) -> float:
@@ -400,10 +348,7 @@ def read_source(code: str | bytes) -> WasmSource:
 
 
 def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
-    """Return the result of a run whose compilation was stopped; None when it succeeded.
-
-    Raises ``InvalidRequest`` for a module that cannot be compiled.
-    """
+    """Return the result of a run whose compilation was stopped; None if it succeeded. Raises ``InvalidRequest``."""
     ending = read_report(outcome.report)
     if outcome.stopped_by is Ending.TIMEOUT:
         return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, outcome.duration_s)

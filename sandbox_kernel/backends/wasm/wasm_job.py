@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from sandbox_kernel.backends.checks import given_files
 from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import ending
@@ -57,8 +58,6 @@ WHEELS = "/wheels"
 _ROOT_PLACE = "/mounted-root"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.run"
-
-
 #: Settings of the engine for a module; ``guest/wasm/engine.py`` has their defaults.
 EngineSwitches = dict[str, bool | int]
 
@@ -162,12 +161,6 @@ def taken(pool: Pool, walls: Walls) -> Iterator[Jail]:
         jail.forget()
 
 
-def given_files(request: ExecRequest, jail: Jail) -> list[JobFile]:
-    """Return the files of a request, for the work folder of a jail."""
-    given = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
-    return [JobFile(root=jail.places.work, name=name, data=data) for name, data in given.items()]
-
-
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
@@ -182,7 +175,7 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
 def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
     """Return the job that runs a compiled module; with ``asks``, its standard input comes from ``on_input``."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
-    given += given_files(request, jail)
+    given += given_files(request, jail.places)
     plan = {
         "task": "run",
         "module": guest.module if isinstance(guest.module, str) else "",

@@ -369,7 +369,6 @@ class DebugServer:
 
     def _on_inspectVariables(self, request: Message) -> Steps:  # noqa: N802
         yield from ()
-
         self._explorer = Explorer(self._shell.user_ns)
         return self._listed(self._explored(0))
 

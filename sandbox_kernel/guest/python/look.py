@@ -26,8 +26,6 @@ MAX_VARIABLES, MAX_NAME, MAX_TEXT = 10_000, 100, 80
 MAX_PICKLED, MAX_BUFFERS = 8 << 20, 1 << 30
 #: How often an unfinished look is written down, in seconds.
 _STEP_S = 0.05
-
-
 #: What a class has by itself, and what pickling puts there (``__slotnames__``).
 _NO_PART_OF_CLASSES = ("__dict__", "__weakref__", "__slotnames__", "_abc_impl")
 

@@ -204,9 +204,6 @@ def define_fetch(linker: wasmtime.Linker) -> None:
             return _BAD
         return _OK
 
-    def response_len(_caller: wasmtime.Caller) -> int:
-        return len(response or b"")
-
     def response_read(caller: wasmtime.Caller, address: int, size: int) -> int:
         memory = caller.get("memory")
         if not isinstance(memory, wasmtime.Memory) or response is None or address < 0 or size < 0:
@@ -219,7 +216,7 @@ def define_fetch(linker: wasmtime.Linker) -> None:
 
     for name, parameters, function in (
         ("__sandbox_fetch", [i32, i32], ask),
-        ("__sandbox_fetch_response_len", [], response_len),
+        ("__sandbox_fetch_response_len", [], lambda _caller: len(response or b"")),
         ("__sandbox_fetch_response_read", [i32, i32], response_read),
     ):
         linker.define_func(MODULE, name, wasmtime.FuncType(parameters, [i32]), function, access_caller=True)

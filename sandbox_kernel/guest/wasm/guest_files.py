@@ -204,7 +204,13 @@ def _beneath(host: str, path: str, flags: int, mode: int = 0) -> Iterator[int]:
     """Open a path beneath a folder of the jail, for the time of a block."""
     root = os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        descriptor = _open_beneath(root, path, flags, mode)
+        how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGIC_LINKS)
+        place, name = ctypes.c_long(root), path.encode("utf-8", "surrogateescape")
+        descriptor: int = _libc.syscall(ctypes.c_long(_OPENAT2), place, name, how, ctypes.c_long(24))
+        if descriptor < 0:
+            number = ctypes.get_errno()
+            # To the guest, a path that would leave its folder does not exist.
+            raise _refusal(errno.ENOENT if number == errno.EXDEV else number, path)
     finally:
         os.close(root)
     try:
@@ -220,15 +226,3 @@ def _with_guest_path(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise _refusal(error.errno or errno.EIO, path) from None
-
-
-def _open_beneath(root: int, path: str, flags: int, mode: int) -> int:
-    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGIC_LINKS)
-    descriptor: int = _libc.syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_long(root), path.encode("utf-8", "surrogateescape"), how, ctypes.c_long(24)
-    )
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        # To the guest, a path that would leave its folder does not exist.
-        raise _refusal(errno.ENOENT if number == errno.EXDEV else number, path)
-    return descriptor

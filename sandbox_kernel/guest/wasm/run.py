@@ -1,7 +1,7 @@
 """The program that runs WebAssembly, inside a jailed child. Standard library and wasmtime only.
 
-Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is the descriptor number or file for the report
-(``engine.py``). The guest's standard streams are this process's own.
+It gets a plan (``plan.py``) and the descriptor for its report (``engine.py``). The guest's standard streams are this
+process's own.
 
 The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
 in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
@@ -15,8 +15,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
-import sys
 import threading
 from dataclasses import dataclass, replace
 
@@ -52,8 +50,6 @@ _HOST_STACK_BYTES = 4 << 20
 _CHANNEL = 3
 #: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
 _NEVER = -(1 << 31)
-
-
 #: Keeps the guest alive: freeing it takes time, and the process ends soon anyway.
 _held: list[GuestThread] = []
 
@@ -268,22 +264,12 @@ def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     ending = run_guest(plan, ahead) if isinstance(plan, RunPlan) else make(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
-    with open(int(status) if status.isdigit() else status, "wb") as file:
+    with open(int(status), "wb") as file:
         file.write(ending.line())
     # The exit code that is nearest to the ending; only the report is exact.
     if ending.end == "exit" and ending.code is not None:
         return ending.code if 0 <= ending.code <= 255 else 1
     return 0 if ending.end == "compiled" else 134
-
-
-def main() -> None:
-    """Carry out the plan in a file. Exits without the usual teardown, because a guest may still be in a host call."""
-    plan_file, status = sys.argv[1:]
-    # A file that grows beyond its limit must be an error for the guest, not the end of the embedder.
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    with open(plan_file, "rb") as file:
-        plan = read_plan(json.load(file))
-    os._exit(carry_out(plan, status))
 
 
 @dataclass(frozen=True)
@@ -321,7 +307,12 @@ def wait(order: int, arguments: list[str]) -> None:
     The arguments are the file of the compiled module that will most likely be needed, and the settings of its engine,
     if that is known.
     """
-    warm_up()
+    # The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports: a
+    # guest that does nothing runs through the same code, so that the user's run does not wait for them.
+    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
+        file.write(_COMPILED)
+        file.flush()
+        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
     ahead = make_parts()
     if len(arguments) == 2:
         ahead = make_parts(read_fields(Switches, json.loads(arguments[1])), arguments[0])
@@ -337,15 +328,3 @@ def wait(order: int, arguments: list[str]) -> None:
     if given.line is not None and isinstance(plan, RunPlan):
         plan = replace(plan, line=given.line)
     os._exit(carry_out(plan, status, ahead))
-
-
-def warm_up() -> None:
-    """Run a guest that does nothing, through the same code as every guest.
-
-    The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports; so the
-    user's run does not wait for them. Only our own code runs before the order comes.
-    """
-    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
-        file.write(_COMPILED)
-        file.flush()
-        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))

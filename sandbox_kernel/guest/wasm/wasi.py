@@ -135,8 +135,6 @@ _CALLS = {
     "poll_oneoff": "iiii", "proc_exit": "i", "sched_yield": "", "random_get": "ii", "fd_fdstat_set_rights": "iII",
     "proc_raise": "i", "sock_accept": "iii", "sock_recv": "iiiiii", "sock_send": "iiiii", "sock_shutdown": "ii",
 }  # fmt: skip
-
-
 #: Calls that succeed and do nothing.
 _NO_EFFECT = ("fd_advise", "fd_datasync", "fd_fdstat_set_flags", "fd_sync", "sched_yield")
 

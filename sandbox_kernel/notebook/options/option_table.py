@@ -253,9 +253,7 @@ OPTIONS: tuple[Option, ...] = (
         "--env", "env", "K=V", "NAME=VALUE, like LANG=C", "set an environment variable", _env, "=".join, _FOLLOWS,
         repeats=True, key=lambda pair: pair[0],
     ),
-    _own(
-        "--arg", "args", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True
-    ),
+    _own("--arg", "args", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True),
     Option(
         "--allow-net", "allow_net", "DOMAIN[:PORT]", "a domain, like example.org or example.org:8443",
         "let it reach a domain", _quoting(parse_rule), str, _FOLLOWS, repeats=True,

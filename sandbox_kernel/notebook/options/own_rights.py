@@ -198,10 +198,12 @@ class LineRights:
         self.allow(self._surveyed.pop(key))
 
     def allow(self, rights: Iterable[str]) -> None:
-        """Give these rights, and remember them for the notebook."""
+        """Give these rights, and remember them: without a private folder the next kernel asks again."""
         self._given.update(rights)
         if self._notebook is not None:
-            _remember(self._notebook, self._given)
+            files, name = _place(self._notebook)
+            kept = {"notebook": os.path.realpath(self._notebook), "rights": sorted(self._given)[:MOST_RIGHTS]}
+            files.write(name, json.dumps(kept).encode())
 
     def refusal(self, lacking: Sequence[str]) -> PolicyViolation:
         """Return the error of a cell that lacks these rights: what was asked, what stopped it, what to do."""
@@ -249,10 +251,3 @@ def _remembered(notebook: str) -> set[str]:
         if kept["notebook"] == os.path.realpath(notebook):
             return {right for right in kept["rights"] if isinstance(right, str)}
     return set()
-
-
-def _remember(notebook: str, rights: Iterable[str]) -> None:
-    """Replace what is remembered. Where there is no private folder, nothing is: the next kernel asks again."""
-    files, name = _place(notebook)
-    kept = {"notebook": os.path.realpath(notebook), "rights": sorted(rights)[:MOST_RIGHTS]}
-    files.write(name, json.dumps(kept).encode())

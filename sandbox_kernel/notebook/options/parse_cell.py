@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -268,70 +268,62 @@ def parse_line(line: str) -> LineCommand:
     # ``go`` is a language, too: it is the command before a number.
     if spec is None or (words[0] in Language.names() and not (words[1:] and words[1].lstrip("-").isdigit())):
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
-    return _BY_GRAMMAR[spec.takes](spec, words[1:])
+    return _command(spec, words[1:])
 
 
-def _nothing(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    if spec.flag and rest == [f"--{spec.flag}"]:
-        return LineCommand(name=spec.name, flag=True)
-    if rest:
-        also = f" but --{spec.flag}" if spec.flag else ""
-        raise InvalidRequest(
-            f"%sandbox {spec.name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone"
-        )
-    return LineCommand(name=spec.name)
-
-
-def _session(spec: LineCommandSpec, rest: list[str], command: LineCommand | None = None) -> LineCommand:
-    """Parse the end of a line: a language or ``--session NAME``; with its flag, any options."""
+def _command(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    """Parse what follows the name of a command, by what it takes."""
+    name, takes, given = f"%sandbox {spec.name}", spec.takes, LineCommand(name=spec.name)
+    if takes is Takes.WORDS:
+        return replace(given, targets=tuple(rest))
+    if takes is Takes.OPTIONS:
+        return replace(given, options=parse_options(rest))
+    if takes is Takes.RIGHT:
+        return _right(given, rest)
+    if takes is Takes.EVERY and len(rest) == 1:
+        return replace(given, target=rest[0])
+    if not takes.a_session:
+        if rest and (not spec.flag or rest != [f"--{spec.flag}"]):
+            also = f" but --{spec.flag}" if spec.flag else ""
+            raise InvalidRequest(f"{name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone")
+        return replace(given, flag=bool(rest))
+    given, rest = _arguments(spec, given, rest)
     flag = bool(spec.flag) and f"--{spec.flag}" in rest
     options = parse_options([word for word in rest if not (flag and word == f"--{spec.flag}")])
     if not flag and options != CellOptions(language=options.language, session=options.session):
-        raise InvalidRequest(f"%sandbox {spec.name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    return replace(command or LineCommand(name=spec.name), options=options.check_together(), flag=flag)
+        raise InvalidRequest(f"{name} takes a language or --session NAME, got {' '.join(rest)!r}")
+    return replace(given, options=options.check_together(), flag=flag)
 
 
-def _count(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    if not rest or not rest[0].lstrip("-").isdigit():
-        return _session(spec, rest)
-    count = parse_count(rest[0], f"%sandbox {spec.name}", 1)
-    return _session(spec, rest[1:], LineCommand(name=spec.name, count=count))
-
-
-def _name(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    target = parse_name(_first(spec, rest), f"%sandbox {spec.name}")
-    return _session(spec, rest[1:], LineCommand(name=spec.name, target=target))
-
-
-def _state(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    """Parse ``NAME [STATE]``. The name of a state may be any short text, in quotes."""
-    target, rest = _first(spec, rest), rest[1:]
+def _arguments(spec: LineCommandSpec, given: LineCommand, rest: list[str]) -> tuple[LineCommand, list[str]]:
+    """Parse what a command of a session takes before the language, ``--session NAME`` or its flag, which are left."""
+    name, takes = f"%sandbox {spec.name}", spec.takes
+    if takes is Takes.COUNT and rest and rest[0].lstrip("-").isdigit():
+        return replace(given, count=parse_count(rest[0], name, 1)), rest[1:]
+    if takes is Takes.STATES:
+        targets = tuple(takewhile(lambda word: not word.startswith("-"), rest))
+        if len(targets) > 2:
+            raise InvalidRequest(f"{name} takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}")
+        return replace(given, targets=targets), rest[len(targets) :]
+    if takes not in (Takes.NAME, Takes.STATE):
+        return given, rest
+    if not rest or rest[0].startswith("-"):
+        raise InvalidRequest(f"{name} needs a name: {name} mywork")
+    target, rest = rest[0], rest[1:]
+    if takes is Takes.NAME:
+        return replace(given, target=parse_name(target, name)), rest
+    # NAME [STATE]. The name of a state may be any short text, in quotes.
     number = spec.name == "checkpoint" and bool(rest) and rest[0].isascii() and rest[0].isdigit()
     targets, rest = (tuple(rest[:1]), rest[1:]) if number else ((), rest)
     if rest and not rest[0].startswith("-") and rest[-1] not in Language.names():
-        meant = f"%sandbox {spec.name} {shlex.quote(' '.join([target, *targets, *rest])[:80])}"
-        raise InvalidRequest(f"%sandbox {spec.name}: a name with spaces stands in quotes: {meant}")
-    return _session(spec, rest, LineCommand(name=spec.name, target=target, targets=targets))
+        meant = f"{name} {shlex.quote(' '.join([target, *targets, *rest])[:80])}"
+        raise InvalidRequest(f"{name}: a name with spaces stands in quotes: {meant}")
+    return replace(given, target=target, targets=targets), rest
 
 
-def _states(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    targets = tuple(takewhile(lambda word: not word.startswith("-"), rest))
-    if len(targets) > 2:
-        raise InvalidRequest(
-            f"%sandbox {spec.name} takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
-        )
-    return _session(spec, rest[len(targets) :], LineCommand(name=spec.name, targets=targets))
-
-
-def _first(spec: LineCommandSpec, rest: list[str]) -> str:
-    if not rest or rest[0].startswith("-"):
-        raise InvalidRequest(f"%sandbox {spec.name} needs a name: %sandbox {spec.name} mywork")
-    return rest[0]
-
-
-def _right(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+def _right(given: LineCommand, rest: list[str]) -> LineCommand:
     """Parse ``allow [once] WHAT [--session NAME]`` and ``never WHAT``."""
-    name = spec.name
+    name = given.name
     once = name == "allow" and rest[:1] == ["once"]
     words = rest[1:] if once else rest
     if not words or words[0].startswith("-"):
@@ -339,23 +331,7 @@ def _right(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
     options = parse_options(words[1:])
     if options != CellOptions(session=options.session) or (options.session and (once or name == "never")):
         raise InvalidRequest(f"%sandbox {name} takes one domain or path, got {' '.join(words)[:80]!r}")
-    return LineCommand(name=name, wanted=parse_wanted(words[0], name), once=once, options=options)
-
-
-_BY_GRAMMAR: Mapping[Takes, Callable[[LineCommandSpec, list[str]], LineCommand]] = {
-    Takes.NOTHING: _nothing,
-    Takes.SESSION: _session,
-    Takes.COUNT: _count,
-    Takes.NAME: _name,
-    Takes.STATE: _state,
-    Takes.STATES: _states,
-    Takes.WORDS: lambda spec, rest: LineCommand(name=spec.name, targets=tuple(rest)),
-    Takes.RIGHT: _right,
-    Takes.OPTIONS: lambda spec, rest: LineCommand(name=spec.name, options=parse_options(rest)),
-    Takes.EVERY: lambda spec, rest: (
-        LineCommand(name=spec.name, target=rest[0]) if len(rest) == 1 else _nothing(spec, rest)
-    ),
-}
+    return replace(given, wanted=parse_wanted(words[0], name), once=once, options=options)
 
 
 def parse_wanted(text: str, command: str) -> Wanted:

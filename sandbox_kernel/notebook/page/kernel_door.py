@@ -79,7 +79,11 @@ class Wire(Door):
                 self._send("clear_output", {"wait": message.wait})
             case ReportPanel():
                 if not self._silent:
-                    self.display(ShowOutput(self._publisher.report_view(message.document)))
+                    from sandbox_kernel.notebook.page.widgets import report_widget, view  # ipywidgets, for few cells
+
+                    self._publisher.enable_widgets()
+                    panel = report_widget(message.document, self._publisher.state.measure_again)
+                    self.display(ShowOutput(view(panel, "Capability report, to explore")))
             case Value():
                 content = {"data": dict(message.data), "metadata": dict(message.metadata)}
                 self._send("execute_result", {**content, "execution_count": self._number})
@@ -88,7 +92,12 @@ class Wire(Door):
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel | None:
         """See ``render.Door``. Returns None unless a notebook page runs the cell."""
-        return self._publisher.run_panel(timeout_s, stop, self.display) if self.watched() else None
+        if not self.watched():
+            return None
+        from sandbox_kernel.notebook.page.widgets import RunPanel
+
+        self._publisher.enable_widgets()
+        return RunPanel(timeout_s, stop, self.display)
 
     def display(self, output: ShowOutput) -> None:
         """Send a display, or an update of one."""

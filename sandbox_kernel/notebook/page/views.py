@@ -22,6 +22,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.untrusted import ContentRefused
@@ -54,8 +55,8 @@ _BLOCKS = 20
 
 
 def text_message(text: str) -> tuple[Message, ...]:
-    """Return a message of plain text."""
-    return (ShowOutput({"text/plain": text}),)
+    """Return a message of plain text. Names and reasons in it may be the program's, which never carry our mark."""
+    return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
 def _picture_url(path: str, data: bytes) -> str:

@@ -34,9 +34,8 @@ class KernelScreen:
 
     def publish(self, data: Dict[str, Any], metadata: Any = None, *args: Any, **kwargs: Any) -> None:
         """``display()`` and ``update_display()``."""
-        if self._is_caught(data):
-            return
-        self._publish(converted(data), metadata, *args, **kwargs)
+        if not self._is_caught(data):
+            self._publish(converted(data), metadata, *args, **kwargs)
 
     def show_value(self, data: Dict[str, Any], metadata: Any = None) -> None:
         """Show the value of a cell's last expression."""

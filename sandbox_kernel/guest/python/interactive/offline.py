@@ -55,7 +55,7 @@ def offline(markup: str) -> Dict[str, Any]:
     if file is not None and _is_small(os.path.join(folder, html.unescape(file[1]))):
         path = os.path.join(folder, html.unescape(file[1]))
         size = _FRAME_HEIGHT.search(markup)
-        height, folder, markup = int(size[1]) if size else None, os.path.dirname(path), _text(path)
+        height, folder, markup = int(size[1]) if size else None, os.path.dirname(path), read(path)
     wrapped = _WRAPPED.search(markup)
     if wrapped is not None and markup.count("<iframe") == 1:
         markup = html.unescape(wrapped[1] or wrapped[2] or "")
@@ -68,7 +68,7 @@ def offline(markup: str) -> Dict[str, Any]:
             return ""
         path = os.path.join(folder, html.unescape(match[1]))
         tag = "script" if match[0][1:7].lower() == "script" else "style"
-        return f"<{tag}>" + _text(path).replace("</", "<\\/") + f"</{tag}>" if _is_small(path) else match[0]
+        return f"<{tag}>" + read(path).replace("</", "<\\/") + f"</{tag}>" if _is_small(path) else match[0]
 
     def played(match: Match[str]) -> str:
         path = os.path.join(folder, html.unescape(match[2]))
@@ -92,11 +92,6 @@ def offline(markup: str) -> Dict[str, Any]:
 
 def _is_small(path: str) -> bool:
     return "://" not in path and os.path.isfile(path) and os.path.getsize(path) <= _MOST_BYTES
-
-
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(_MOST_BYTES)
 
 
 def _itables() -> str:
@@ -202,5 +197,5 @@ def _added(style: str) -> str:
 
 def read(path: str) -> str:
     """Return the text of a file."""
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_BYTES)
