@@ -20,8 +20,6 @@ MOST_COPIED_BYTES = 128 * MIB
 #: The list of tracked files of a repository; git writes it anew with most of what it does.
 _INDEX = ".git/index"
 _MOST_INDEX_BYTES = 64 * MIB
-#: How many files a note names.
-_NAMED = 5
 #: Where no project lies: showing all of it would show the user's secrets, or the system.
 _TOO_MUCH = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/home", "/usr", "/var", "/run", "/boot")
 
@@ -117,7 +115,7 @@ class ProjectFolder:
         except SandboxError:
             return []
         tracked = [display_name(path) for path in hidden if _is_tracked(path, index)]
-        return [notes.git_sees_deleted(tracked[:_NAMED], len(tracked))] if tracked else []
+        return [notes.git_sees_deleted(tracked)] if tracked else []
 
 
 def _is_tracked(path: str, index: bytes) -> bool:
