@@ -197,7 +197,7 @@ class _Opening:
         pool, walls, here = shared_pool(self._backend.config.pool_size), self._walls, self._here
         if here is not None and self._share is not None:
             try:
-                return pool.take(replace(walls, here=here.path, here_id=here.identity()), lasts=True)
+                return pool.take(replace(walls, here=here.path, here_id=here.project.identity()), lasts=True)
             except NoLayer as error:
                 self._share.why_copied = str(error)
         return pool.take(walls, lasts=True)

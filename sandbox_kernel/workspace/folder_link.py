@@ -30,7 +30,7 @@ from sandbox_kernel.workspace.overlay.layer import CopyLook
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.transfer import Skipped
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
 
@@ -162,7 +162,10 @@ class FolderLink:
             for path in (*gone, *sorted(differing.difference(gone))):
                 try:
                     if self.here is None and path in kept:
-                        room = _spent(room, kept[path].entry)
+                        size = kept[path].entry.size if kept[path].entry.is_file else 0
+                        if size > room.bytes or room.files < 1:
+                            raise InvalidRequest(f"its {size} bytes are more than is left of what a session is given")
+                        room = Room(room.bytes - size, room.files - 1)
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(Skipped(path=path, type=FILE, reason=str(error)))
@@ -181,8 +184,7 @@ class FolderLink:
         if self._layer is None or self.here is None:
             return
         kept = self.here.kept.entries
-        above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
-        for folder in sorted(above):
+        for folder in sorted({folder for path in paths for folder in folders_above(path)}):
             if self.here.project.has_folder(folder) and not any(path.startswith(f"{folder}/") for path in kept):
                 self._layer.show_through(folder)
 
@@ -338,14 +340,6 @@ def _same(one: Entry | None, other: Entry | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.mode == other.mode if one.is_dir and other.is_dir else one == other
-
-
-def _spent(room: Room, entry: Entry) -> Room:
-    """Return what is left when a session was given a file. Raises ``InvalidRequest`` when it is too much."""
-    size = entry.size if entry.is_file else 0
-    if size > room.bytes or room.files < 1:
-        raise InvalidRequest(f"its {size} bytes are more than is left of what a session is given")
-    return Room(room.bytes - size, room.files - 1)
 
 
 def _is_large(change: FsChange) -> bool:

@@ -13,7 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, in_folder
-from sandbox_kernel.workspace.tree.paths import display_name, shown
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, NO_TIME, SYMLINK, Entry, WalkLimits
 
@@ -229,6 +229,5 @@ def check_entries(entries: Mapping[str, Entry], files: Iterable[str]) -> None:
     closed = {path for path in (*entries, *named) if path not in entries or not entries[path].is_dir}
     # What was removed may lie in a folder that was removed too, or has become a file or a link.
     for path in {path for path in entries if not entries[path].is_gone} | named:
-        parts = path.split("/")
-        if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
+        if not closed.isdisjoint(folders_above(path)):
             raise ValueError("a path below a file or a link")

@@ -366,7 +366,9 @@ class KernelFolder:
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(replace(walls, here=self._folder.path, here_id=self._folder.identity()))
+            jail = Templates().fork_over(
+                replace(walls, here=self._folder.path, here_id=self._folder.project.identity())
+            )
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
             jail = start_jail(walls)
