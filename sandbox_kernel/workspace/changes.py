@@ -261,19 +261,16 @@ def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes
     return (old.inode, old.mtime_ns, old.ctime_ns) != (new.inode, new.mtime_ns, new.ctime_ns)
 
 
-def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
+def displayed(changes: Iterable[FsChange], early: Iterable[FsChange] = ()) -> tuple[FsChange, ...]:
     """Return the changes with names that are safe to show (``display_name``), for results.
 
-    ``collect`` needs the exact names that ``compare`` returns.
+    ``early`` are displayed ones of an earlier look that are told now; of one path the later change is.
     """
-    return tuple(
-        replace(
-            change,
-            path=display_name(change.path),
-            renamed_from=None if change.renamed_from is None else display_name(change.renamed_from),
-        )
-        for change in changes
-    )
+    shown = {}
+    for change in changes:
+        path, origin = display_name(change.path), change.renamed_from
+        shown[path] = replace(change, path=path, renamed_from=None if origin is None else display_name(origin))
+    return (*(change for change in early if change.path not in shown), *shown.values())
 
 
 class Now(Enum):

@@ -325,7 +325,7 @@ class InnerKernel:
     def _folder(self, places: Places) -> str:
         """Return the working directory: the notebook's folder if the kernel sees it, else the work folder."""
         if self.folder is not None:
-            return self.folder.start_folder(places)
+            return os.path.join(places.work, self.folder.below) if self.folder.below else places.work
         try:
             here = os.getcwd()
         except OSError:

@@ -50,10 +50,6 @@ _ASIDE = ".unusable"
 _MOST_JOURNAL = 64 << 20
 
 
-class DamagedRecord(Exception):
-    """The journal of a record cannot be read."""
-
-
 class ApplyJournal(NamedTuple):
     """All steps of an application, and the inodes of the folder and of the stage that they are about.
 
@@ -108,7 +104,7 @@ class ApplyRecord(LockedFolder):
         os.rename(os.path.join(self.path, _JOURNAL), os.path.join(self.path, _DONE))
 
     def read(self) -> tuple[ApplyJournal | None, bool]:
-        """Return the journal, if one was written, and whether its application stays. Raises ``DamagedRecord``."""
+        """Return the journal, if one was written, and whether its application stays. Raises ``ValueError``."""
         for name in (_JOURNAL, _DONE):
             try:
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -117,13 +113,10 @@ class ApplyRecord(LockedFolder):
                 continue
             with open(fd, "rb") as file:
                 text = file.read(_MOST_JOURNAL)
-            try:
-                journal = check(document := json.loads(text), ApplyJournal)
-                if any(len(step) != len(Entry._fields) for step in document[-1]):
-                    raise ValueError("it is of another version")
-                return journal, name == _DONE
-            except ValueError as error:
-                raise DamagedRecord(str(error)) from None
+            journal = check(document := json.loads(text), ApplyJournal)
+            if any(len(step) != len(Entry._fields) for step in document[-1]):
+                raise ValueError("it is of another version")
+            return journal, name == _DONE
         return None, False
 
     def set_aside(self) -> str:
@@ -307,7 +300,7 @@ def recover_all(root: Rooted) -> int:
                     found += 1
         except OSError:
             continue  # it is no folder, or gone by now
-        except DamagedRecord as error:
+        except ValueError as error:
             place = record.set_aside()
             raise ExecutionFailed(
                 f"an apply to this folder was interrupted, and its journal is damaged ({error}); what was there before "

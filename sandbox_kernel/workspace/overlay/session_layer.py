@@ -30,17 +30,6 @@ HIDE_AGAIN_S = 2.0
 _FSCONFIG, _RECONFIGURE = 431, 7
 
 
-def forget_names(settings_fd: int) -> bool:
-    """Have the kernel forget which names of a jail's folder it has looked up; returns whether it did.
-
-    Overlayfs remembers for good what it found under a name in the folder below: a file that the user saves by renaming
-    another over it, or puts there after a program looked for it, is not seen. A remount without any change drops all
-    names that nobody holds open. The jail gave us the settings of its own mount (``gate/namespaces.py``); the owner of
-    its user namespace may do this from outside, root or not.
-    """
-    return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
-
-
 class SessionLayer(FolderCopies):
     """The layer of one worker: the looks at it, and its copies for rollback. Belongs to the worker's jail."""
 
@@ -64,8 +53,15 @@ class SessionLayer(FolderCopies):
         self._found: tuple[str, ...] | None = None
 
     def renew(self) -> bool:
-        """Let programs see the user's folder as it is now; returns whether that is possible here."""
-        return forget_names(self._settings_fd)
+        """Let programs see the user's folder as it is now; returns whether that is possible here.
+
+        Overlayfs remembers for good what it found under a name in the folder below: a file that the user saves by
+        renaming another over it, or puts there after a program looked for it, is not seen. A remount without any change
+        drops all names that nobody holds open. The jail gave us the settings of its own mount
+        (``gate/namespaces.py``); the owner of its user namespace may do this from outside, root or not.
+        """
+        settings = self._settings_fd
+        return settings >= 0 and libc().syscall(_FSCONFIG, settings, _RECONFIGURE, None, None, 0) == 0
 
     def to_hide(self) -> list[str]:
         """Return secrets that the user has put into the folder since, and that show."""

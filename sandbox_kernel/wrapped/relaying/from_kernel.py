@@ -376,7 +376,7 @@ class FromKernel:
         """One of the two messages that end a cell came: with the second one it is over."""
         if self._requests.ends(message.parent_id, message.kind):
             try:
-                told = list(kernel_words.changed(self._folder.after_cell())) if self._folder is not None else []
+                told = list(kernel_words.changed(*self._folder.after_cell())) if self._folder is not None else []
             except (SandboxError, OSError) as error:
                 told = [f"what this cell changed in the folder could not be kept: {error}"]
             for words in told:
