@@ -393,10 +393,7 @@ next_cell_refused = Worded(
     "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
 )
 displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
-output_cut = Worded(
-    NoteKind.CUT_OUTPUT,
-    "{} cut at the output limit; keep more with --output 10M, or write to a file",
-)
+output_cut = Worded(NoteKind.CUT_OUTPUT, "{} cut at the output limit; keep more with --output 10M, or write to a file")
 output_lost = Worded(
     NoteKind.LOST_OUTPUT,
     "its worker did not answer within {:g} s after it was asked to stop, so its output is lost",
