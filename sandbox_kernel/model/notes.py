@@ -101,10 +101,7 @@ class NoteKind(StrEnum):
     @property
     def of_this_run(self) -> bool:
         """Whether another run of the same program may go without it, so that it belongs to the measurements."""
-        return self in _OF_THIS_RUN
-
-
-_OF_THIS_RUN = frozenset({NoteKind.COMPILE_CACHED})
+        return self is NoteKind.COMPILE_CACHED
 
 
 class Note(str):
@@ -201,6 +198,10 @@ def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note,
 
 
 not_held = Worded(NoteKind.NOT_HELD, "the state is not held: {}")
+lost_checkpoints = Worded(
+    NoteKind.LOST_CHECKPOINTS,
+    "some checkpoints were killed, by the session itself or for memory: undo of {} {:cell|cells} is not possible",
+)
 
 
 def calls_happened(names: Sequence[str]) -> Note:
@@ -209,12 +210,6 @@ def calls_happened(names: Sequence[str]) -> Note:
     shown = _listed([name if count == 1 else f"{name} ({count} times)" for name, count in counted.items()])
     text = f"host functions had been called already, and what they did stays: {shown}"
     return Note(text, NoteKind.CALLS_HAPPENED)
-
-
-lost_checkpoints = Worded(
-    NoteKind.LOST_CHECKPOINTS,
-    "some checkpoints were killed, by the session itself or for memory: undo of {} {:cell|cells} is not possible",
-)
 
 
 def lost_names(names: Sequence[str]) -> Note:
@@ -297,8 +292,11 @@ changes_found = Worded(
     "{1:change} of this notebook's last kernel to {0} {1:is|are} there again, not applied: "
     "%sandbox changes shows, %sandbox apply writes, %sandbox discard drops them",
 )
-
-
+wrapped_changes_found = Worded(
+    NoteKind.FILES_FOUND,
+    "{0:change} of an earlier kernel {0:is|are} there again, not applied: sandbox-kernel changes shows, applies or "
+    "drops them",
+)
 strange_stage = Worded(
     NoteKind.FILES_FOUND,
     "{} in your folder looks like an interrupted apply, but you began none there: it is left alone, and programs do"
@@ -336,13 +334,6 @@ def git_sees_deleted(paths: Sequence[str]) -> Note:
         "as it is. Commit by naming paths, without -a, and git add without -A or a dot"
     )
     return Note(text, NoteKind.HINT)
-
-
-wrapped_changes_found = Worded(
-    NoteKind.FILES_FOUND,
-    "{0:change} of an earlier kernel {0:is|are} there again, not applied: sandbox-kernel changes shows, applies or "
-    "drops them",
-)
 
 
 # Network.

@@ -18,23 +18,9 @@ from sandbox_kernel.util.values import dataclass
 
 #: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
 _OWN_PLACES = (
-    "/",
-    "/proc",
-    "/dev",
-    "/sys",
-    "/box",
-    "/tmp",
-    "/usr",
-    "/etc",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/run",
-    "/cell",
-    "/guest",
-    "/here",
-)
+    "/", "/proc", "/dev", "/sys", "/box", "/tmp", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/run", "/cell",
+    "/guest", "/here",
+)  # fmt: skip
 #: No mount may lie inside these either: kernel files, devices and our own programs.
 _CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model import Note, notes
 from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import LayerChanges, Now
@@ -104,10 +104,6 @@ class FolderLink:
     def here(self) -> HereFolder | None:
         """The folder of the sandbox, if it holds changes to one of the user's."""
         return self.folder if isinstance(self.folder, HereFolder) else None
-
-    def another(self) -> FolderLink:
-        """Return a link to the same folder for another session."""
-        return FolderLink(self.folder)
 
     def begin_over(self, layer: SessionLayer | None, box: Rooted) -> list[Note]:
         """Start with a new worker: its layer holds what was kept when it started.
@@ -224,7 +220,8 @@ class FolderLink:
         if not found.now:
             return []
         folder, now = self.folder, dict(found.now)
-        large = [change.path for change in found.changes if self.here is None and _is_large(change)]
+        files = [change for change in found.changes if change.type == FILE and change.kind != "deleted"]
+        large = [change.path for change in files if self.here is None and change.size > MAX_SHARED_FILE]
         # No outdated version stays shared of a file that is too large by now.
         now |= dict.fromkeys(large, Now.GONE)
         with folder.lock:
@@ -340,10 +337,6 @@ def _same(one: Entry | None, other: Entry | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.mode == other.mode if one.is_dir and other.is_dir else one == other
-
-
-def _is_large(change: FsChange) -> bool:
-    return change.kind != "deleted" and change.type == FILE and change.size > MAX_SHARED_FILE
 
 
 def _notes(left: Sequence[Skipped], what: str) -> list[Note]:

@@ -177,7 +177,7 @@ class _Apply:
                 for number, (step, kept) in enumerate(zip(self._steps, self._changes, strict=True)):
                     self._step(number, step, kept)
                 # The journal lies on another file system: it may say "done" only when the renames are on disk.
-                sync(self._stage)
+                libc().syncfs(self._stage)
                 self._record.done()
             finally:
                 recover(self._root, self._stage, self._record)
@@ -223,7 +223,7 @@ class _Apply:
 
     def _write_journal(self) -> None:
         """From here on a crash is taken back by ``recover_all``. One sync for the whole file system."""
-        sync(self._stage)
+        libc().syncfs(self._stage)
         folder, stage = os.fstat(self._root).st_ino, os.fstat(self._stage).st_ino
         self._record.write(ApplyJournal(folder, stage, tuple(self._steps)))
 
@@ -409,8 +409,3 @@ def rename(from_fd: int, old: str, to_fd: int, new: str, *, exchange: bool) -> N
     if libc().renameat2(from_fd, os.fsencode(old), to_fd, os.fsencode(new), flags) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), new)
-
-
-def sync(fd: int) -> None:
-    """Have the whole file system of a descriptor on disk."""
-    libc().syncfs(fd)

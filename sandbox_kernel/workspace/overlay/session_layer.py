@@ -3,8 +3,7 @@
 A copy is taken for each checkpoint, so that a rollback or an undo restores the files too. It costs what was changed and
 not what is in the folder. Nothing may be written into a layer while it is mounted (the kernel goes on with what it
 knew, and later writes are lost), so a copy is put back through the merged folder: what the layer had, or what the
-user's folder has. Copies are in the host's memory and bounded. Everything in the layer was made by a program: no link
-is followed, and only regular files are opened.
+user's folder has.
 """
 
 from __future__ import annotations

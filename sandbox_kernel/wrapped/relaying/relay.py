@@ -294,14 +294,12 @@ class Relay:
             )
             self.why_ended = words
             self.recorder.record.ended, self.recorder.record.words = name, words
-            self._say_end(kernel_words.error(name, words), self._requests.cells())
-
-    def _say_end(self, error: Table, cells: Sequence[SentCell]) -> None:
-        """Show in the notebook why the kernel ended, and finish every cell that it had."""
-        outside, first = self._outside, cells[0].header if cells else {}
-        if end := outside.closing():
-            outside.publish("stream", first, {"name": "stderr", "text": end})
-        outside.publish("error", first, error)
-        for cell in cells:
-            outside.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
-            outside.publish("status", cell.header, {"execution_state": "idle"})
+            # Show it in the notebook, and finish every cell that the kernel had.
+            outside, error, cells = self._outside, kernel_words.error(name, words), self._requests.cells()
+            first = cells[0].header if cells else {}
+            if end := outside.closing():
+                outside.publish("stream", first, {"name": "stderr", "text": end})
+            outside.publish("error", first, error)
+            for cell in cells:
+                outside.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+                outside.publish("status", cell.header, {"execution_state": "idle"})
