@@ -1,4 +1,6 @@
-"""How much a program may use, and how it can end. Enforced in ``jail/``, parsed in ``notebook/options/``."""
+"""How much a program may use, and how it can end. Enforced in ``jail/``, host functions in
+``backends/functions/``; parsed in ``notebook/options/``.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ export function cellMagic(source) {
 
 // Returns the same for every `%sandbox --option …` line of a cell; these lines set the notebook's defaults.
 export function lineMagics(source) {
-  return [...source.matchAll(LINE_MAGIC)].map((match) => readOptions(match[1]));
+  const lines = [...source.matchAll(LINE_MAGIC)].map((match) => match[1]);
+  // `go 3` is a command; `go` alone is the language.
+  return lines.filter((line) => !/^go\s+\d/.test(line)).map(readOptions);
 }
 
 function readOptions(text) {

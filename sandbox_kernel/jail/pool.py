@@ -182,6 +182,7 @@ class Pool:
                 if self.size > 0:
                     jail = self._make(walls)
             self._keep(walls, jail)
+            self._drop_idle()
 
     def _wait_for_run(self, walls: Walls) -> None:
         """Wait for the end of the run that just began: a jail that is made meanwhile competes with it for locks."""

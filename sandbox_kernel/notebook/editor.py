@@ -14,7 +14,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS_BY_NAME, OPTIONS, Takes, usage
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
+from sandbox_kernel.notebook.options.parse_cell import MAX_LINE, CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
@@ -41,6 +41,8 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
     line = code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
+    if len(line) > MAX_LINE:
+        return None
     if re.fullmatch(r"%%?\w*", line):
         names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
         return _typed(names, line, position) if names else None
@@ -119,7 +121,8 @@ def explain_magic(code: str, position: int) -> str | None:
     start = code.rfind("\n", 0, position) + 1
     if not code.startswith(("%sandbox", "%%sandbox"), start):
         return None
-    words = (found[0] for found in _WORD.finditer(code, start) if found.start() <= position <= found.end())
+    near = _WORD.finditer(code, max(start, position - 64), position + 64)  # a cell may be long
+    words = (found[0] for found in near if found.start() <= position <= found.end())
     word = next(words, "")
     if option := BY_NAME.get(word):
         many = "; may be repeated" if option.repeats else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import SPEC_VARIABLE
 
 #: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"
@@ -63,7 +63,7 @@ def kernel_json(
     ``options`` are those of new notebooks, as on a ``%sandbox`` line; ``lines`` says who gives rights that lines of
     cells ask for (``own_rights.py``).
     """
-    given = {OPTIONS_VARIABLE: options, LINES_VARIABLE: lines}
+    given = {SPEC_VARIABLE: options, LINES_VARIABLE: lines}
     metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
     spec: dict[str, object] = {
         # -P: a module beside the notebook must not be imported by this process, which is outside the jail.

@@ -296,7 +296,7 @@ class WorkerSupervisor:
     ) -> tuple[tuple[FsChange, ...], list[Note]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
-            if kept or (back is not None and back.files):
+            if kept or (back is not None and back.files_problem):
                 return self.files.after(live)
             if back is not None:
                 self.files.rolled_back(live)

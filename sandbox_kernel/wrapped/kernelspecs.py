@@ -132,7 +132,10 @@ def _read(name: str, folder: str) -> WrappedKernel | None:
         spec = json.loads(Path(folder, "kernel.json").read_text(encoding="utf-8"))
         wraps = spec["metadata"][METADATA]["wraps"]
         place = spec["argv"].index(LAUNCHER)
-        _, options = from_arguments(spec["argv"][place + 1 :])
+        try:
+            _, options = from_arguments(spec["argv"][place + 1 :])
+        except InvalidRequest:  # of an earlier version: it can be listed, replaced and removed
+            options = WrapOptions(command=("unknown",))
         return WrappedKernel(
             name=name, wraps=str(wraps), display_name=str(spec["display_name"]), folder=folder, options=options
         )

@@ -76,7 +76,10 @@ class KernelRecorder:
         """A cell failed with an error that was cleaned already."""
         if number := self._numbers.get(message_id):
             name, words = line(error.get("ename")), line(error.get("evalue"), _MOST_WORDS)
-            self._add(CellFailure(cell=number, name=name, words=words))
+            bare = CellFailure(cell=number, out_of_time=True)
+            if late := bare in self.record.failures:
+                self.record.failures.remove(bare)
+            self._add(CellFailure(cell=number, name=name, words=words, out_of_time=late))
 
     def _add(self, failure: CellFailure) -> None:
         if len(self.record.failures) < MOST_FAILURES:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+import msgspec
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_memory_mb, check_timeout
@@ -68,10 +69,11 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     """Return the path of the connection file and the options from the launcher's command line."""
     try:
         _, file, text, *command = words
-        set_ones = json.loads(text).items()
-        given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in set_ones}
-        return file, WrapOptions(command=tuple(command), **given)
-    except (ValueError, TypeError, AttributeError) as error:
+        given = {**json.loads(text), "command": command}
+        if unknown := sorted(given.keys() - WrapOptions.__dataclass_fields__.keys()):
+            raise ValueError(f"no option {unknown[0]!r:.60}")
+        return file, msgspec.convert(given, WrapOptions)
+    except (ValueError, TypeError) as error:
         raise InvalidRequest(
             f"these are no arguments of {LAUNCHER} ({error}); remove the kernel with 'jupyter kernelspec remove' and "
             "wrap it anew"

@@ -36,9 +36,8 @@ def test_go_leads_to_the_state_after_the_cell_with_that_number_in_the_margin(ker
     kernel.run("step = 3")
     kernel.run(f"%sandbox go {first['execution_count']}")
     assert value(kernel, "step") == "1"
-    for line, words in (("go", "needs the number of a cell"), ("go 9999", "no state was kept after cell [9999]")):
-        reply, _ = kernel.run(f"%sandbox {line}", stop_on_error=False)
-        assert words in reply["evalue"]
+    reply, _ = kernel.run("%sandbox go 9999", stop_on_error=False)
+    assert "no state was kept after cell [9999]" in reply["evalue"]
 
 
 def test_an_exception_is_one_error_with_its_own_name_and_the_line_of_the_cell(kernel):

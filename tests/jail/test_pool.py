@@ -155,6 +155,20 @@ def test_a_kind_that_nobody_asks_for_is_given_up(make: Callable[[int], Pool], mo
     assert all(jail.destroyed for jail in FakeJail.made)
 
 
+def test_a_kind_that_nobody_asks_for_is_given_up_in_a_busy_pool_too(
+    make: Callable[[int], Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make(2)
+    pool.warm(WALLS)
+    until(pool, 2)
+    unused = list(FakeJail.made)
+    pool._kinds[WALLS].asked_at -= room.IDLE_S + 1
+    pool.warm(replace(WALLS, box_bytes=7))
+    while not all(jail.destroyed for jail in unused):
+        os.sched_yield()
+    until(pool, 2)
+
+
 def test_closing_ends_every_spare_and_may_be_done_twice(make: Callable[[int], Pool]) -> None:
     pool = make(2)
     pool.take(WALLS)

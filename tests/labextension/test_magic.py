@@ -34,7 +34,7 @@ def test_other_cells_have_no_magic(evaluate: Evaluate, source: str) -> None:
 
 
 def test_every_line_magic_of_a_cell_is_read(evaluate: Evaluate) -> None:
-    source = "%sandbox --timeout 2s\nx = 1\n%sandbox --memory 64M\n%sandbox"
+    source = "%sandbox --timeout 2s\nx = 1\n%sandbox go 3\n%sandbox --memory 64M\n%sandbox"
     assert evaluate("languages.js", "lineMagics(values[0])", source) == [
         {"language": None, "options": {"--timeout": ["2s"]}},
         {"language": None, "options": {"--memory": ["64M"]}},

@@ -269,6 +269,15 @@ def test_magics_options_commands_and_languages_are_explained(code, position, exp
     assert expected in explain_magic(code, position)
 
 
+def test_questions_about_a_magic_line_look_at_no_more_than_a_line():
+    long = "%%sandbox " + "--arg a " * 100_000
+    assert complete_magic(long, len(long)) is None
+    looked = explain_magic("%%sandbox python\n" + "x " * 4_000_000, 10)
+    assert looked is not None and looked.startswith("python")
+    begin = "%%sandbox \n"
+    assert "Accepted" not in (explain_magic(begin + "--memory " * 1_000_000, len(begin) - 1) or "")
+
+
 def test_a_word_of_the_program_is_explained_by_the_session():
     assert explain_magic("%%sandbox\nprint", 12) is None
     assert explain_magic("print", 3) is None

@@ -22,7 +22,7 @@ from sandbox_kernel.jail.accounting.processes import (
 )
 from sandbox_kernel.util.values import dataclass
 
-#: How often the limits of a run are checked.
+#: How often the watch loop checks all limits, with control groups too.
 TICK_S = 0.02
 #: How often the memory use of a run is reported.
 USAGE_S = 0.25

@@ -1,1 +1,4 @@
-"""The egress proxy: the way out for programs in a network namespace of their own."""
+"""The egress proxy: the way out for programs in a network namespace of their own.
+
+Read ``connection.py`` first; ``http_messages.py`` makes the replies.
+"""

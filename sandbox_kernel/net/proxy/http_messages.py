@@ -26,8 +26,10 @@ ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _MOST_QUOTED = 200
 _HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
-_HOP_BY_HOP = frozenset(
+#: What of a response is not for the program: what concerns one connection, and the header of our own refusals.
+_NOT_PASSED_ON = frozenset(
     (
+        "x-sandbox-rule",
         *("connection", "keep-alive", "proxy-connection", "proxy-authenticate"),
         *("te", "trailer", "transfer-encoding", "upgrade"),
     )
@@ -112,7 +114,7 @@ def malformed(reason: str) -> FetchRefused:
 
 def head_for_client(event: h11.Response) -> h11.Response:
     """Return the head of a response for the program: end-to-end headers, and ``Connection: close``."""
-    headers = [(name, value) for name, value in event.headers if name.decode("latin-1").lower() not in _HOP_BY_HOP]
+    headers = [(name, value) for name, value in event.headers if name.decode("latin-1").lower() not in _NOT_PASSED_ON]
     return h11.Response(
         status_code=event.status_code, headers=[*headers, (b"Connection", b"close")], reason=event.reason
     )

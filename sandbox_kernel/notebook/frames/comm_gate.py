@@ -251,7 +251,7 @@ MAX_ENTRIES = 1000
 MAX_MARKS = 64
 #: The most names of closed comms that are kept.
 MAX_CLOSED = 10_000
-#: The most messages of a page in a second.
+#: The most messages of all pages to one session in a second; ``perSecond`` of ``relay.js`` bounds one frame.
 PER_SECOND = 400
 #: What pages get of a session: so many bytes at once, and then so many in a second.
 MAX_BURST, BYTES_PER_SECOND = 256 << 20, 8 << 20

@@ -35,14 +35,17 @@ from sandbox_kernel.notebook.options.option_table import (
 )
 from sandbox_kernel.policy.network_rule import parse_rule, rule_text
 
-#: The options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install`` and hubs set it.
-OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
+#: The options of a new notebook, as on a ``%sandbox`` line: those of the server or hub, and those of the kernelspec,
+#: which go before them. They are two variables because Jupyter puts a kernelspec's variables over the server's.
+OPTIONS_VARIABLE, SPEC_VARIABLE = "SANDBOX_KERNEL_OPTIONS", "SANDBOX_KERNEL_SPEC_OPTIONS"
+#: Variables of earlier versions: a limit that somebody set must not go in silence.
+_GONE = [f"SANDBOX_KERNEL_{name}" for name in ("HERE", "GPU", "MEMORY", "TIMEOUT")]
 #: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
 #: read on the loop that also hears Stop, and each value is compared with all others.
 MAX_LINE, MAX_REPEATS = 4096, 64
 #: How alike a word and one that is known must be, from 0 to 1.
 _ALIKE = 0.6
-#: Help, as the first word of a line; elsewhere the error names ``%sandbox help``.
+#: Help, as the first word of a line or after a command; elsewhere the error names ``%sandbox help``.
 _HELP = ("--help", "-h")
 _EXCLUDING = (("--fresh", "--session"), ("--stdin", "--stdin-var"))
 
@@ -122,13 +125,20 @@ def parse_value(option: Option, value: str) -> object:
         raise InvalidRequest(text) from None
 
 
-def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: what ``OPTIONS_VARIABLE`` says. Raises ``InvalidRequest``."""
-    return parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+def first_defaults(environ: Mapping[str, str] = os.environ) -> CellOptions:
+    """Return the defaults of a new notebook, from the two variables. Raises ``InvalidRequest``."""
+    if gone := [name for name in _GONE if environ.get(name)]:
+        raise InvalidRequest(
+            f"{gone[0]} is not read any more; set {OPTIONS_VARIABLE}, like '--memory 1G --timeout 60s'"
+        )
+    of_server, of_spec = (
+        parse_options(split_words(environ.get(name, ""), name)) for name in (OPTIONS_VARIABLE, SPEC_VARIABLE)
+    )
+    return of_spec.over(of_server)
 
 
 def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
-    if word in commands:
+    if word in commands and word not in Language.names():
         raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
     if known is not None:
         hint = f"did you mean --{word}?" if f"--{word}" in BY_NAME else "options begin with --"
@@ -252,10 +262,11 @@ def parse_line(line: str) -> LineCommand:
     words = split_words(_normal(line), "%sandbox")
     if not words:
         return LineCommand(name="show")
-    if words[0] in _HELP:
-        return LineCommand(name="help")
     spec = COMMANDS_BY_NAME.get(words[0])
-    if spec is None:
+    if words[0] in _HELP or (spec is not None and words[-1] in _HELP):
+        return LineCommand(name="help")
+    # ``go`` is a language, too: it is the command before a number.
+    if spec is None or (words[0] in Language.names() and not (words[1:] and words[1].lstrip("-").isdigit())):
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     return _BY_GRAMMAR[spec.takes](spec, words[1:])
 
@@ -282,8 +293,6 @@ def _session(spec: LineCommandSpec, rest: list[str], command: LineCommand | None
 
 def _count(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
     if not rest or not rest[0].lstrip("-").isdigit():
-        if not spec.arguments.startswith("["):
-            raise InvalidRequest(f"%sandbox {spec.name} needs the number of a cell: %sandbox {spec.name} 3")
         return _session(spec, rest)
     count = parse_count(rest[0], f"%sandbox {spec.name}", 1)
     return _session(spec, rest[1:], LineCommand(name=spec.name, count=count))

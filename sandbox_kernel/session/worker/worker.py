@@ -82,11 +82,11 @@ class RolledBack:
     names: int
     threads: int
     #: Why the work folder was not restored; empty when it was.
-    files: str
+    files_problem: str
 
     def losses(self) -> list[Note]:
         """Notes on what was not restored."""
-        files = [notes.lost_files(self.files)] if self.files else []
+        files = [notes.lost_files(self.files_problem)] if self.files_problem else []
         return [*files, notes.lost_threads(self.threads)] if self.threads else files
 
 
@@ -430,7 +430,7 @@ class JailedWorker:
         self.names = restored.names
         self._uncopied = False
         self._order_checkpoint()
-        return RolledBack(cell=target.depth, names=restored.names, threads=restored.threads, files=files)
+        return RolledBack(cell=target.depth, names=restored.names, threads=restored.threads, files_problem=files)
 
     # The process: questions to it, its debugger, its output, its end.
 

@@ -25,7 +25,13 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE, parse_options, split_words
+from sandbox_kernel.notebook.options.parse_cell import (
+    OPTIONS_VARIABLE,
+    SPEC_VARIABLE,
+    first_defaults,
+    parse_options,
+    split_words,
+)
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions, from_arguments
 
@@ -49,12 +55,11 @@ def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) 
         if name not in _OPTIONS:
             raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
         words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
-    before = parse_options(split_words(earlier.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
-    options = parse_options(words).replacing(before)
+    options = parse_options(words).replacing(first_defaults(earlier))
     policy_of(options)
     line = options.words()
     split_words(line, "the settings of this run")
-    return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: line}
+    return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: "", SPEC_VARIABLE: line}
 
 
 def collect(given: Mapping[str, object], limit: float | None) -> dict[str, object]:

@@ -339,6 +339,8 @@ def test_a_wrong_line_command_is_refused(line, expected):
 
 
 def test_help_shows_the_options_and_runs_nothing_but_is_a_value_after_an_option():
+    for line in ("apply --help", "changes x -h"):
+        assert parse_line(line) == LineCommand(name="help")
     for line in ("--help", "-h bash"):
         plan = parse_magic(line, "echo hi", CellOptions())
         assert plan.code == "" and plan.commands == (parse_line(line),) == (LineCommand(name="help"),)
@@ -348,6 +350,14 @@ def test_help_shows_the_options_and_runs_nothing_but_is_a_value_after_an_option(
     assert plan.options.args == ("--help",)
     assert plan.options.stdin == "-h"
     assert not plan.commands
+
+
+def test_go_is_a_command_before_a_number_and_else_the_language():
+    assert parse_line("go 3") == LineCommand(name="go", count=3)
+    for line in ("go", "--timeout 5s go", "go --timeout 5s"):
+        assert parse_line(line).options.language is Language.GO
+    shown = parse_line("go --timeout 5s").options.words()
+    assert parse_line(shown).options.words() == shown
 
 
 def test_every_row_of_the_table_has_a_field_and_help_and_its_samples_are_read_and_written_back():

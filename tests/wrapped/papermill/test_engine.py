@@ -108,7 +108,8 @@ def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
     )
     assert started == {
         "SANDBOX_KERNEL_LINES": "locked",
-        "SANDBOX_KERNEL_OPTIONS": "--timeout 1m --memory 2G --mount '/a b:/a' --policy strict",
+        "SANDBOX_KERNEL_OPTIONS": "",
+        "SANDBOX_KERNEL_SPEC_OPTIONS": "--timeout 1m --memory 2G --mount '/a b:/a' --policy strict",
     }
     for given, words in (
         ({"record": "/x"}, "no setting 'record'"),
