@@ -259,8 +259,7 @@ def ended_itself(code: int) -> Note:
 
 ignored_interrupt = Worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
 worker_replaced = Worded(
-    NoteKind.WORKER_REPLACED,
-    "the session's process had died between cells ({}) and was brought back",
+    NoteKind.WORKER_REPLACED, "the session's process had died between cells ({}) and was brought back"
 )
 child_out_of_memory = Worded(
     NoteKind.CHILD_OUT_OF_MEMORY,
@@ -271,8 +270,7 @@ more_memory = Worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now o
 
 # Files.
 stopped_run_keeps_no_files = Worded(
-    NoteKind.FILES_NOT_KEPT,
-    "it was stopped or met a limit, so the files that it changed were not kept",
+    NoteKind.FILES_NOT_KEPT, "it was stopped or met a limit, so the files that it changed were not kept"
 )
 no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
 file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
@@ -309,8 +307,7 @@ change_not_given = Worded(
 file_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "{} ({}) {}: {}")
 more_files_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "and {} more files were not shared")
 large_file_not_shared = Worded(
-    NoteKind.FILES_NOT_SHARED,
-    "{} stays in this session: files above {} MB are not shared with other runs",
+    NoteKind.FILES_NOT_SHARED, "{} stays in this session: files above {} MB are not shared with other runs"
 )
 no_files_brought_in = Worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
 no_files_shared = Worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
@@ -321,8 +318,7 @@ changes_incomplete = Worded(
 )
 changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
 folder_copied = Worded(
-    NoteKind.COPIED_FOLDER,
-    "it worked on a private copy of the folder, which no layer could cover: {}",
+    NoteKind.COPIED_FOLDER, "it worked on a private copy of the folder, which no layer could cover: {}"
 )
 file_not_copied = Worded(NoteKind.FILES_NOT_SHARED, "{} is not in the private copy of the folder: {}")
 
@@ -372,12 +368,10 @@ decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need anot
 # Output and input.
 removed_output = Worded(NoteKind.REMOVED_OUTPUT, "{}")
 clear_ignored = Worded(
-    NoteKind.REMOVED_OUTPUT,
-    "clear_output was ignored: it would take away what %sandbox has shown in this cell",
+    NoteKind.REMOVED_OUTPUT, "clear_output was ignored: it would take away what %sandbox has shown in this cell"
 )
 next_cell_written = Worded(
-    NoteKind.NEXT_CELL,
-    "the program in the sandbox wrote {:this cell|the cell below}: read it before you run it",
+    NoteKind.NEXT_CELL, "the program in the sandbox wrote {:this cell|the cell below}: read it before you run it"
 )
 next_cell_refused = Worded(
     NoteKind.NEXT_CELL,
@@ -386,8 +380,7 @@ next_cell_refused = Worded(
 displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
 output_cut = Worded(NoteKind.CUT_OUTPUT, "{} cut at the output limit; keep more with --output 10M, or write to a file")
 output_lost = Worded(
-    NoteKind.LOST_OUTPUT,
-    "its worker did not answer within {:g} s after it was asked to stop, so its output is lost",
+    NoteKind.LOST_OUTPUT, "its worker did not answer within {:g} s after it was asked to stop, so its output is lost"
 )
 no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
@@ -437,14 +430,12 @@ hint_package_in_wasm = Worded(NoteKind.HINT, f"{_NOT_IN_WASM}, or {{0}}", _NOT_I
 
 # Notebooks.
 state_offered = Worded(
-    NoteKind.STATE_OFFERED,
-    "the kernel before this one left its state, saved {}: %sandbox recover goes on with it",
+    NoteKind.STATE_OFFERED, "the kernel before this one left its state, saved {}: %sandbox recover goes on with it"
 )
 not_autosaved = Worded(NoteKind.NOT_AUTOSAVED, "autosave could not save the state: {}")
 fresh_sandbox = Worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
 not_prepared = Worded(
-    NoteKind.NOT_RUN,
-    "nothing was run: its language is still being made ready, which goes on in the background",
+    NoteKind.NOT_RUN, "nothing was run: its language is still being made ready, which goes on in the background"
 )
 more_notes = Worded(NoteKind.MORE_NOTES, "and {} more notes like these")
 

@@ -146,7 +146,8 @@ class FolderLink:
             # Without renewal a session may have looked at any version of a file since it began.
             self._began_ns = began_ns if renewed or layer is None else layer.began_ns
             if layer is not None:
-                layer.hide(secrets)
+                for path in secrets:
+                    layer.box.take_away(tuple(path.split("/")))
                 layer.let_go()
             kept = folder.kept.entries if differing else {}
             if differing:
@@ -248,11 +249,7 @@ class FolderLink:
         return told
 
     def undo(
-        self,
-        box: Rooted,
-        node: int,
-        written: Mapping[str, int] | None,
-        keep: Callable[[Callable[[str], bool]], object],
+        self, box: Rooted, node: int, written: Mapping[str, int] | None, keep: Callable[[Callable[[str], bool]], object]
     ) -> bool:
         """Put in again what others changed after a state that the session went back to; returns whether there was any.
 
@@ -347,9 +344,8 @@ def _notes(left: Sequence[Skipped], what: str) -> list[Note]:
 class LargeFiles:
     """Files of one session that are too large to be shared with other runs, kept at a ``place`` for the next kernel.
 
-    A session of a notebook has them for itself; without this they would end with its process. After each cell that
-    changed one, it is copied to a private folder of the host; the first worker of the session's next kernel gets all of
-    them back. Bounded in bytes and files; what does not fit is told. Raises ``OSError``.
+    After each cell that changed one, it is copied to a private folder of the host; the first worker of the session's
+    next kernel gets all of them back. Bounded in bytes and files; what does not fit is told. Raises ``OSError``.
     """
 
     def __init__(self, place: str) -> None:

@@ -103,10 +103,9 @@ def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_
     raise InvalidRequest(f"the work folder cannot be {purpose}: {why}; remove what is not needed or raise the limit")
 
 
-# A work folder as values: files, folders and links, with modes and times. Taken from one tree when a session is saved,
-# and put into another when it is loaded. A saved file may be hostile: ``check_entries`` refuses what ``take_folder``
-# would not have made. Links that could lead out of the folder are never taken and never made. The owner of a file can
-# always read and write it; set-user, set-group and sticky bits are dropped.
+# Everything in a work folder: taken when a session is saved, and put into another one when it is loaded. A saved file
+# may be hostile: ``check_entries`` refuses what ``take_folder`` would not have made. Links that could lead out of the
+# folder are never taken and never made. Its owner can always use a file; set-user, set-group and sticky bits go.
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,6 @@ def _goes(kept: Kept) -> bool:
 
 
 def _is_base(root: int, path: str, base: Entry | None) -> bool:
-    """Whether the user's folder still has what a change is based on."""
     above, name = _parted(path)
     try:
         with in_folder(root, above, cross_mounts=False) as folder:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import tells_who_writes
@@ -93,11 +92,6 @@ class SessionLayer(FolderCopies):
             if made is not None and made.type == DEVICE:
                 layer.remove(names)
                 self.renew()
-
-    def hide(self, paths: Collection[str]) -> None:
-        """Hide these secrets from the session."""
-        for path in paths:
-            self.box.take_away(tuple(path.split("/")))
 
     def show_through(self, path: str) -> None:
         """Let the user's folder show through one that the program had made and that was applied; never a secret."""

@@ -37,7 +37,6 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_js
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kept_changes import KernelFolder
 
-
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
 #: How many signatures and routes, and how many completion requests, are remembered.

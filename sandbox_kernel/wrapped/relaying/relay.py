@@ -120,7 +120,6 @@ class Relay:
         self._watch(inner)
 
     def _watch(self, inner: InnerConnection) -> None:
-        """Wait for what can happen next on a channel."""
         pauses = inner.channel == "iopub" and self._outside.waiting.is_full
         state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, bool(inner.waiting))
         if self._watched.get(inner.channel) == state:
@@ -233,7 +232,6 @@ class Relay:
             self._tell_idle(self._answered.popleft())
 
     def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
-        """Send a message of a page to a widget of the kernel."""
         header = {**self._outside.header("comm_msg"), "msg_id": message_id}
         parts = [to_json(part) for part in (header, {}, {}, content)]
         if "shell" in self._inner:
