@@ -15,21 +15,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes, say
+from sandbox_kernel.commands.shared import say
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.policy.sandbox_policy import make_policy
-
-__all__ = [
-    "duration",
-    "enter",
-    "main",
-    "make_env",
-    "make_parser",
-    "make_policy",
-    "make_secrets",
-    "megabytes",
-    "split_arguments",
-]
 
 #: The commands: the module of ``commands`` that has ``add_NAME_arguments`` and ``NAME``, and the help text.
 _COMMANDS = {

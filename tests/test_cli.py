@@ -15,7 +15,9 @@ import pytest
 import wasmtime
 
 from sandbox_kernel import InvalidRequest, SandboxPolicy
-from sandbox_kernel.cli import duration, main, make_env, make_parser, make_policy, megabytes, split_arguments
+from sandbox_kernel.cli import main, make_parser, split_arguments
+from sandbox_kernel.commands.shared import duration, make_env, megabytes
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -58,7 +58,7 @@ def test_every_place_in_fixed_words_is_given_its_argument() -> None:
     root = Path(sandbox_kernel.__file__).parent
     called = set()
     for call in (node for path in root.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
-        if isinstance(call, ast.Call) and (name := getattr(call.func, "attr", getattr(call.func, "id", ""))) in FIXED:
+        if isinstance(call, ast.Call) and (name := ast.unparse(call.func).removeprefix("notes.")) in FIXED:
             called.add(name)
             places = [place for _, place, _, _ in Formatter().parse(FIXED[name].words) if place is not None]
             assert len(call.args) == len(set(places) if any(places) else places) and not call.keywords, name
@@ -66,7 +66,7 @@ def test_every_place_in_fixed_words_is_given_its_argument() -> None:
 
 
 def test_a_note_is_a_string() -> None:
-    note = notes.rolled_back(1)
+    note = notes.rolled_back(0, 1)
     assert note == "rolled back to the state before this cell; 1 variable kept"
     assert note.startswith("rolled back ")
     assert json.loads(json.dumps([note])) == [str(note)]

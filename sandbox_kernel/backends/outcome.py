@@ -223,6 +223,6 @@ def network_notes(
     if not policy.network and not policy.network_rules:
         if not complained:
             return ()
-        return (notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain),)
+        return (notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain or "a host"),)
     beside = (BESIDE,) if complained and not has_note(known, NoteKind.UNREACHED) else ()
     return (OPEN, *beside) if policy.network else beside

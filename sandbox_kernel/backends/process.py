@@ -174,7 +174,7 @@ class ProcessBackend(JailBackend):
             if here is None:
                 return self._in_jail(run, walls)
             try:
-                return self._in_jail(run, replace(walls, here=here.path, here_id=here.identity()))
+                return self._in_jail(run, replace(walls, here=here.path, here_id=here.project.identity()))
             except NoLayer as error:
                 return self._in_jail(replace(run, notes=(notes.folder_copied(str(error)),)), walls)
 

@@ -1,4 +1,1 @@
-"""The facade: ``Sandbox`` and its parts (runs, sessions, files, fetching).
-
-Called by users of the library and by every door. Read ``sandbox.py`` first.
-"""
+"""The facade: ``Sandbox`` and its parts, for users of the library and every door. Read ``sandbox.py`` first."""

@@ -286,7 +286,6 @@ def check_workers(max_workers: int | None) -> int:
 
 
 def _number_of(stdin: BinaryIO) -> int:
-    """Return the descriptor of a file that is open for reading bytes."""
     try:
         return stdin.fileno()
     except (AttributeError, OSError, ValueError):

@@ -175,9 +175,7 @@ class BoxSessions(BoxRuns):
 
 
 def checked_functions(
-    functions: Mapping[str, Callable[..., object]] | None,
-    limits: FunctionLimits,
-    before: HostFunctions | None = None,
+    functions: Mapping[str, Callable[..., object]] | None, limits: FunctionLimits, before: HostFunctions | None = None
 ) -> HostFunctions | None:
     """Return the given functions with their checks; imports what that needs only when there are some."""
     if functions is None:

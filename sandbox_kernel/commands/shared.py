@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.untrusted.ansi import ColourFilter
 
-
 POLICY_HELP = f"policy file, or one of: {', '.join(PRESETS)}"
 
 T = TypeVar("T")

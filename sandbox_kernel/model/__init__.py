@@ -6,9 +6,6 @@ They check their own fields and do nothing else.
 from sandbox_kernel.limits import Limit as Limit, Status as Status
 from sandbox_kernel.model.notes import Note as Note, NoteKind as NoteKind, signal_name as signal_name
 from sandbox_kernel.model.request import (
-    LOADER_NAMES as LOADER_NAMES,
-    MAX_ARGUMENT_BYTES as MAX_ARGUMENT_BYTES,
-    MAX_ARGUMENTS_BYTES as MAX_ARGUMENTS_BYTES,
     MAX_BRACKET_RUN as MAX_BRACKET_RUN,
     MAX_CODE_BYTES as MAX_CODE_BYTES,
     UNHEARD as UNHEARD,
@@ -22,7 +19,6 @@ from sandbox_kernel.model.request import (
     check_env as check_env,
     check_file_name as check_file_name,
     check_listener as check_listener,
-    known_languages as known_languages,
 )
 from sandbox_kernel.model.result import (
     Call as Call,

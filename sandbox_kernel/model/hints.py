@@ -169,9 +169,7 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             plain = os.path.normpath(inner)
             if inner.startswith("/") or plain.split("/")[0] in ("..", ".") or not stumble.beside(plain):
                 continue
-            where = "the notebook" if stumble.line else "you"
-            write = stumble.write("--here", "", library="Sandbox(here='.')")
-            return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
+            return [_beside(plain, result, stumble, absolute=absolute)]
     return []
 
 
@@ -230,15 +228,13 @@ def _own_module(name: str, result: ExecResult, stumble: Stumble) -> Note | None:
         return None
     for path in (f"{folder}{name}{end}" for folder in ("", "src/", "lib/") for end in (".py", "/__init__.py", "")):
         if stumble.beside(path):
-            where = "the notebook" if stumble.line else "you"
-            write = stumble.write("--here", "", library="Sandbox(here='.')")
-            return notes.hint_file(write, path, where, _for_running(result, stumble))
+            return _beside(path, result, stumble)
     return None
 
 
-def _for_running(result: ExecResult, stumble: Stumble) -> str:
-    """Return the line for a running session, which has the folder that it began with; empty when none goes on."""
-    if not stumble.running:
-        return ""
-    keeps = result.language == Language.PYTHON
-    return f"{stumble.line}restart --keep --here" if keeps else f"{stumble.line}restart {result.language} first"
+def _beside(path: str, result: ExecResult, stumble: Stumble, *, absolute: bool = False) -> Note:
+    """Return the hint for a file that lies beside the notebook; a running session has the folder that it began with."""
+    how = "--keep --here" if result.language == Language.PYTHON else f"{result.language} first"
+    running = f"{stumble.line}restart {how}" if stumble.running else ""
+    write = stumble.write("--here", "", library="Sandbox(here='.')")
+    return notes.hint_file(write, path, "the notebook" if stumble.line else "you", running, absolute)

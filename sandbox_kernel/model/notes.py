@@ -110,10 +110,7 @@ class NoteKind(StrEnum):
     @property
     def of_this_run(self) -> bool:
         """Whether another run of the same program may go without it, so that it belongs to the measurements."""
-        return self in _OF_THIS_RUN
-
-
-_OF_THIS_RUN = frozenset({NoteKind.COMPILE_CACHED})
+        return self is NoteKind.COMPILE_CACHED
 
 
 class Note(str):
@@ -149,7 +146,7 @@ def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
 
 
 class _Number(int):
-    """A number in fixed words: ``{:cell}`` is "1 cell" or "2 cells", ``{:is|are}`` the word for one or for several."""
+    """A number in words: ``{:cell}`` is "1 cell" or "2 cells", ``{:is|are}`` the word for one (or true) or several."""
 
     def __format__(self, form: str) -> str:
         one, choice, several = form.partition("|")
@@ -159,52 +156,42 @@ class _Number(int):
 
 
 class Worded(NamedTuple):
-    """Makes notes of one kind in fixed words, with its arguments in the places marked ``{}``."""
+    """Makes notes of one kind in fixed words, with its arguments in the places marked ``{}``.
+
+    ``without`` are the words where the first argument is empty or zero; the same ones by default.
+    """
 
     kind: NoteKind
     words: str
+    without: str = ""
 
     def __call__(self, *given: object) -> Note:
         """Return the note."""
-        return Note(self.words.format(*(_Number(each) if type(each) is int else each for each in given)), self.kind)
+        words = self.without if self.without and not given[0] else self.words
+        return Note(words.format(*(_Number(each) if isinstance(each, int) else each for each in given)), self.kind)
 
 
 # Sessions: rollback, undo and the end of a worker.
-
-
-def rolled_back(names: int, steps: int = 0) -> Note:
-    """A checkpoint took over. ``names`` variables are kept; ``steps`` cells before the present one are gone too."""
-    if steps:
-        cells = f"{_count(steps, 'cell')} {'is' if steps == 1 else 'are'}"
-        text = f"rolled back to an older state: the last {cells} taken back too; {_kept(names)}"
-    else:
-        text = f"rolled back to the state before this cell; {_kept(names)}"
-    return Note(text, NoteKind.ROLLED_BACK)
+rolled_back = Worded(
+    NoteKind.ROLLED_BACK,
+    "rolled back to an older state: the last {0:cell} {0:is|are} taken back too; {1:variable} kept",
+    "rolled back to the state before this cell; {1:variable} kept",
+)
 
 
 def taken_back(names: int, cells: Sequence[tuple[int, str]]) -> Note:
     """An undo of these cells, newest first: the number and the source of each."""
-    shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
-    more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
     word = "cell" if len(cells) == 1 else f"{len(cells)} cells"
-    return Note(f"took back {word} {', '.join(shown)}{more}; {_kept(names)}", NoteKind.TAKEN_BACK)
+    return Note(f"took back {word} {_named(cells)}; {_Number(names):variable} kept", NoteKind.TAKEN_BACK)
 
 
 moved = Worded(NoteKind.MOVED, "the session is at {1} now; {0:variable} kept")
-
-
-def run_again(cells: int, where: str, outside: int = 0) -> Note:
-    """The state was not held any more: cells were run again after the nearest one that was.
-
-    ``outside`` of them use more than variables.
-    """
-    text = f"{where} was no longer held: {_count(cells, 'cell')} ran again after the nearest state that was"
-    if outside:
-        text += f"; {outside} of them {'uses' if outside == 1 else 'use'} files, time, chance or the network, and may "
-        text += "have made other values"
-    return Note(text, NoteKind.RUN_AGAIN)
-
-
+run_again = Worded(
+    NoteKind.RUN_AGAIN,
+    "{2} was no longer held: {1:cell} ran again after the nearest state that was; {0} of them {0:uses|use} files, "
+    "time, chance or the network, and may have made other values",
+    "{2} was no longer held: {1:cell} ran again after the nearest state that was",
+)
 lost_files = Worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
 lost_threads = Worded(NoteKind.LOST_THREADS, "{:thread} of earlier cells did not come back")
 
@@ -212,42 +199,34 @@ lost_threads = Worded(NoteKind.LOST_THREADS, "{:thread} of earlier cells did not
 def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note, ...]:
     """What lay outside of the process when its state was kept, one note for each kind."""
     told = (
-        (sockets, "network socket", "the same connection in every state, so what was sent or received stays"),
-        (databases, "open sqlite database", "one file handle for all states: open it anew after going back"),
-        (children, "child process", "it goes on by itself and does not go back"),
+        (sockets, "{:network socket}: the same connection in every state, so what was sent or received stays"),
+        (databases, "{:open sqlite database}: one file handle for all states: open it anew after going back"),
+        (children, "{0} child {0:process|processes}: it goes on by itself and does not go back"),
     )
-    words = ((count, word if count == 1 else _several(word), why) for count, word, why in told if count)
-    return tuple(Note(f"{count} {word}: {why}", NoteKind.SHARED_BY_STATES) for count, word, why in words)
+    return tuple(Worded(NoteKind.SHARED_BY_STATES, words)(count) for count, words in told if count)
 
 
 not_held = Worded(NoteKind.NOT_HELD, "the state is not held: {}")
+lost_checkpoints = Worded(
+    NoteKind.LOST_CHECKPOINTS,
+    "some checkpoints were killed, by the session itself or for memory: undo of {} {:cell|cells} is not possible",
+)
 
 
 def calls_happened(names: Sequence[str]) -> Note:
     """Host functions that the cell had called before it was rolled back; what they did outside stays."""
     counted = {name: names.count(name) for name in dict.fromkeys(names)}
-    listed = [name if count == 1 else f"{name} ({count} times)" for name, count in list(counted.items())[:10]]
-    more = f" and {len(counted) - 10} others" if len(counted) > 10 else ""
-    text = f"host functions had been called already, and what they did stays: {', '.join(listed)}{more}"
+    shown = _listed([name if count == 1 else f"{name} ({count} times)" for name, count in counted.items()])
+    text = f"host functions had been called already, and what they did stays: {shown}"
     return Note(text, NoteKind.CALLS_HAPPENED)
-
-
-def lost_checkpoints(steps: Sequence[int]) -> Note:
-    """Checkpoints so many cells back (in ascending order) were killed, and not by the host."""
-    many = ", ".join(map(str, steps))
-    why = "some checkpoints were killed, by the session itself or for memory"
-    text = f"{why}: undo of {many} cell{'' if steps[-1] == 1 else 's'} is not possible"
-    return Note(text, NoteKind.LOST_CHECKPOINTS)
 
 
 def lost_names(names: Sequence[str]) -> Note:
     """Named states whose checkpoints were killed, or were given up for memory."""
-    listed = ", ".join(repr(name) for name in names[:10])
-    more = f" and {len(names) - 10} others" if len(names) > 10 else ""
-    one = len(names) == 1
+    count, shown = _Number(len(names)), _listed(list(map(repr, names)))
     text = (
-        f"the state{'' if one else 's'} {listed}{more} {'is' if one else 'are'} no longer held: killed by the session "
-        "itself, or given up for memory; checkout runs the cells again"
+        f"the {count:state|states} {shown} {count:is|are} no longer held: killed by the session itself, or given up "
+        "for memory; checkout runs the cells again"
     )
     return Note(text, NoteKind.LOST_CHECKPOINTS)
 
@@ -267,14 +246,12 @@ state_on_gpu = Worded(
 
 def lost_on_gpu(cells: Sequence[tuple[int, str]]) -> Note:
     """A rollback to before the first cell that used a GPU: these cells, newest first, are gone."""
-    shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
-    more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
-    return Note(f"lost with the GPU's state: {', '.join(shown)}{more}", NoteKind.LOST_ON_GPU)
+    return Note(f"lost with the GPU's state: {_named(cells)}", NoteKind.LOST_ON_GPU)
 
 
 def copy_loaded(where: str, cells: int, lost: Mapping[str, str]) -> Note:
     """The copy that was made at a named state was loaded; ``cells`` after it are gone, and ``lost`` was not in it."""
-    after = f"; {_count(cells, 'cell')} after it must be run again" if cells else ""
+    after = f"; {_Number(cells):cell} after it must be run again" if cells else ""
     missing = f"; not in it: {', '.join(f'{name} ({why})' for name, why in list(lost.items())[:5])}" if lost else ""
     return Note(f"the copy of {where} was loaded, tensors included{after}{missing}", NoteKind.COPY_LOADED)
 
@@ -291,8 +268,7 @@ def ended_itself(code: int) -> Note:
 
 ignored_interrupt = Worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
 worker_replaced = Worded(
-    NoteKind.WORKER_REPLACED,
-    "the session's process had died between cells ({}) and was brought back",
+    NoteKind.WORKER_REPLACED, "the session's process had died between cells ({}) and was brought back"
 )
 child_out_of_memory = Worded(
     NoteKind.CHILD_OUT_OF_MEMORY,
@@ -303,8 +279,7 @@ more_memory = Worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now o
 
 # Files.
 stopped_run_keeps_no_files = Worded(
-    NoteKind.FILES_NOT_KEPT,
-    "it was stopped or met a limit, so the files that it changed were not kept",
+    NoteKind.FILES_NOT_KEPT, "it was stopped or met a limit, so the files that it changed were not kept"
 )
 no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
 file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
@@ -324,8 +299,11 @@ changes_found = Worded(
     "{1:change} of this notebook's last kernel to {0} {1:is|are} there again, not applied: "
     "%sandbox changes shows, %sandbox apply writes, %sandbox discard drops them",
 )
-
-
+wrapped_changes_found = Worded(
+    NoteKind.FILES_FOUND,
+    "{0:change} of an earlier kernel {0:is|are} there again, not applied: sandbox-kernel changes shows, applies or "
+    "drops them",
+)
 strange_stage = Worded(
     NoteKind.FILES_FOUND,
     "{} in your folder looks like an interrupted apply, but you began none there: it is left alone, and programs do"
@@ -338,8 +316,7 @@ change_not_given = Worded(
 file_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "{} ({}) {}: {}")
 more_files_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "and {} more files were not shared")
 large_file_not_shared = Worded(
-    NoteKind.FILES_NOT_SHARED,
-    "{} stays in this session: files above {} MB are not shared with other runs",
+    NoteKind.FILES_NOT_SHARED, "{} stays in this session: files above {} MB are not shared with other runs"
 )
 no_files_brought_in = Worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
 no_files_shared = Worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
@@ -350,27 +327,18 @@ changes_incomplete = Worded(
 )
 changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
 folder_copied = Worded(
-    NoteKind.COPIED_FOLDER,
-    "it worked on a private copy of the folder, which no layer could cover: {}",
+    NoteKind.COPIED_FOLDER, "it worked on a private copy of the folder, which no layer could cover: {}"
 )
 file_not_copied = Worded(NoteKind.FILES_NOT_SHARED, "{} is not in the private copy of the folder: {}")
 
 
-def git_sees_deleted(paths: Sequence[str], count: int) -> Note:
+def git_sees_deleted(paths: Sequence[str]) -> Note:
     """Git was used on the user's folder, and files that it tracks are hidden from programs there."""
-    named = ", ".join(paths) + (f" and {count - len(paths)} more" if count > len(paths) else "")
-    return Note(
-        f"{named}: hidden from programs, so git inside takes what it tracks there for deleted; yours stays as it is. "
-        "Commit by naming paths, without -a, and git add without -A or a dot",
-        NoteKind.HINT,
+    text = (
+        f"{_listed(paths, 5)}: hidden from programs, so git inside takes what it tracks there for deleted; yours stays "
+        "as it is. Commit by naming paths, without -a, and git add without -A or a dot"
     )
-
-
-wrapped_changes_found = Worded(
-    NoteKind.FILES_FOUND,
-    "{0:change} of an earlier kernel {0:is|are} there again, not applied: sandbox-kernel changes shows, applies or "
-    "drops them",
-)
+    return Note(text, NoteKind.HINT)
 
 
 # Network.
@@ -391,15 +359,11 @@ def no_network(domain: str = "", line: str = "") -> Note:
     return Note(text, NoteKind.NO_NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
 
 
-def never_network(domain: str = "") -> Note:
-    """The program tried the network behind walls that can open no single host; ``domain`` may be unknown."""
-    text = (
-        f"there is no network in this sandbox, and the walls of this machine cannot open {domain or 'a host'} alone; "
-        "fetch it on the host and put the file beside the program, or install bubblewrap"
-    )
-    return Note(text, NoteKind.NETWORK)
-
-
+never_network = Worded(
+    NoteKind.NETWORK,
+    "there is no network in this sandbox, and the walls of this machine cannot open {} alone; fetch it on the host and "
+    "put the file beside the program, or install bubblewrap",
+)
 unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 
 
@@ -411,60 +375,29 @@ decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need anot
 
 
 # Output and input.
-
-
-def removed_output(what: str) -> Note:
-    """``what`` says which part of an output was not shown, and why."""
-    return Note(what, NoteKind.REMOVED_OUTPUT)
-
-
+removed_output = Worded(NoteKind.REMOVED_OUTPUT, "{}")
 clear_ignored = Worded(
-    NoteKind.REMOVED_OUTPUT,
-    "clear_output was ignored: it would take away what %sandbox has shown in this cell",
+    NoteKind.REMOVED_OUTPUT, "clear_output was ignored: it would take away what %sandbox has shown in this cell"
 )
-
-
-def next_cell_written(replaced: bool) -> Note:
-    """The program put text into the notebook (``%load``, ``set_next_input``)."""
-    where = "this cell" if replaced else "the cell below"
-    return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
-
-
+next_cell_written = Worded(
+    NoteKind.NEXT_CELL, "the program in the sandbox wrote {:this cell|the cell below}: read it before you run it"
+)
 next_cell_refused = Worded(
     NoteKind.NEXT_CELL,
     "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
 )
 displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
-
-
-def output_cut(streams: Sequence[str]) -> Note:
-    """These streams reached the output limit."""
-    text = f"{' and '.join(streams)} cut at the output limit; keep more with --output 10M, or write to a file"
-    return Note(text, NoteKind.CUT_OUTPUT)
-
-
+output_cut = Worded(NoteKind.CUT_OUTPUT, "{} cut at the output limit; keep more with --output 10M, or write to a file")
 output_lost = Worded(
-    NoteKind.LOST_OUTPUT,
-    "its worker did not answer within {:g} s after it was asked to stop, so its output is lost",
+    NoteKind.LOST_OUTPUT, "its worker did not answer within {:g} s after it was asked to stop, so its output is lost"
 )
 no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
 
 # Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
-
-
-def hint_time(write: str) -> Note:
-    """The time limit ended it."""
-    return Note(f"the time was over{_more(write)}", NoteKind.HINT)
-
-
-def hint_memory(write: str) -> Note:
-    """The memory limit ended it, or an allocation failed below the limit."""
-    return Note(f"the memory was used up{_more(write)}", NoteKind.HINT)
-
-
-def _more(write: str) -> str:
-    return f"; to give it more: {write}" if write else "; this door gives no more, so work on less at a time"
+_MORE, _NO_MORE = "; to give it more: {}", "; this door gives no more, so work on less at a time"
+hint_time = Worded(NoteKind.HINT, f"the time was over{_MORE}", f"the time was over{_NO_MORE}")
+hint_memory = Worded(NoteKind.HINT, f"the memory was used up{_MORE}", f"the memory was used up{_NO_MORE}")
 
 
 def hint_file(write: str, path: str, where: str, running: str = "", absolute: bool = False) -> Note:
@@ -480,56 +413,38 @@ def hint_file(write: str, path: str, where: str, running: str = "", absolute: bo
 
 hint_missing = Worded(NoteKind.HINT, "the program has a work folder of its own, without {}; to work on yours: {}")
 hint_domain = Worded(NoteKind.HINT, "the program wanted to reach {}; to allow it: {}")
-
-
-def hint_place(write: str, place: str) -> Note:
-    """The walls did not let the program open a file there, or it wrote to a folder that is shown read-only."""
-    instead = f", or show it: {write}" if write else ""
-    return Note(
-        f"{place} is closed to the program, or can only be read; use the working folder{instead}", NoteKind.HINT
-    )
-
-
-def hint_hidden(write: str, path: str) -> Note:
-    """The program missed a file of a name that is hidden in folders of the user."""
-    value = f"; give it the value: {write}, or" if write else ";"
-    text = f"programs see no {path}, as it has a name under which secrets are kept{value} use a file of another name"
-    return Note(text, NoteKind.HINT)
-
-
+hint_place = Worded(
+    NoteKind.HINT,
+    "{1} is closed to the program, or can only be read; use the working folder, or show it: {0}",
+    "{1} is closed to the program, or can only be read; use the working folder",
+)
+hint_hidden = Worded(
+    NoteKind.HINT,
+    "programs see no {1}, as it has a name under which secrets are kept; give it the value: {0}, or use a file of "
+    "another name",
+    "programs see no {1}, as it has a name under which secrets are kept; use a file of another name",
+)
 hint_rename = Worded(NoteKind.HINT, "{1} cannot be renamed in one step here, only copied and removed: {0}")
-
-
-def hint_package(write: str, name: str) -> Note:
-    """The program imported a package that its Python does not have."""
-    instead = (
-        f"; if you know and trust it: pip install {name} on the host, or {write}"
-        if write
-        else "; use what is installed"
-    )
-    return Note(f"{name} is not installed in this Python{instead}", NoteKind.HINT)
-
-
-def hint_package_in_wasm(write: str, name: str) -> Note:
-    """The program imported a package that the Python inside WebAssembly does not have."""
-    instead = f", or {write}" if write else ""
-    return Note(
-        f"{name} is not in the Python inside WebAssembly: packages of pure Python by %pip install {name} in a session; "
-        f"numpy and pandas in sessions after sandbox-kernel prepare science{instead}",
-        NoteKind.HINT,
-    )
+hint_package = Worded(
+    NoteKind.HINT,
+    "{1} is not installed in this Python; if you know and trust it: pip install {1} on the host, or {0}",
+    "{1} is not installed in this Python; use what is installed",
+)
+_NOT_IN_WASM = (
+    "{1} is not in the Python inside WebAssembly: packages of pure Python by %pip install {1} in a session; numpy and "
+    "pandas in sessions after sandbox-kernel prepare science"
+)
+hint_package_in_wasm = Worded(NoteKind.HINT, f"{_NOT_IN_WASM}, or {{0}}", _NOT_IN_WASM)
 
 
 # Notebooks.
 state_offered = Worded(
-    NoteKind.STATE_OFFERED,
-    "the kernel before this one left its state, saved {}: %sandbox recover goes on with it",
+    NoteKind.STATE_OFFERED, "the kernel before this one left its state, saved {}: %sandbox recover goes on with it"
 )
 not_autosaved = Worded(NoteKind.NOT_AUTOSAVED, "autosave could not save the state: {}")
 fresh_sandbox = Worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
 not_prepared = Worded(
-    NoteKind.NOT_RUN,
-    "nothing was run: its language is still being made ready, which goes on in the background",
+    NoteKind.NOT_RUN, "nothing was run: its language is still being made ready, which goes on in the background"
 )
 more_notes = Worded(NoteKind.MORE_NOTES, "and {} more notes like these")
 
@@ -549,13 +464,9 @@ def _first_line(code: str) -> str:
     return shown if len(shown) <= _CELL_WORDS else f"{shown[:_CELL_WORDS]}…"
 
 
-def _kept(names: int) -> str:
-    return f"{_count(names, 'variable')} kept"
+def _named(cells: Sequence[tuple[int, str]]) -> str:
+    return _listed([f"[{number}]: {_first_line(code)}" for number, code in cells], _NAMED_CELLS)
 
 
-def _several(word: str) -> str:
-    return f"{word}es" if word.endswith("s") else f"{word}s"
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -18,23 +18,9 @@ from sandbox_kernel.util.values import dataclass
 
 #: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
 _OWN_PLACES = (
-    "/",
-    "/proc",
-    "/dev",
-    "/sys",
-    "/box",
-    "/tmp",
-    "/usr",
-    "/etc",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/run",
-    "/cell",
-    "/guest",
-    "/here",
-)
+    "/", "/proc", "/dev", "/sys", "/box", "/tmp", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/run", "/cell",
+    "/guest", "/here",
+)  # fmt: skip
 #: No mount may lie inside these either: kernel files, devices and our own programs.
 _CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
 
@@ -331,11 +317,13 @@ def _check_code(language: Language, code: object) -> None:
         )
 
 
-#: Called as ``on_output(stream, text)``; ``stream`` is ``stdout`` or ``stderr``.
+#: Called as ``on_output(stream, text)`` as output arrives, in order; ``stream`` is ``stdout`` or ``stderr``.
 OnOutput = Callable[[str, str], None]
-#: Called with the memory in use and its limit, in bytes, on the thread of the run. It must be quick and never raise.
+#: Called with the memory in use and its limit, in bytes, a few times a second on the thread of the run. It must be
+#: quick and never raise.
 OnUsage = Callable[[int, int], None]
-#: Called with the prompt and whether the answer is a secret; returns one line. ``EOFError``: there is no user to ask.
+#: Called on another thread when the program waits for input, with the prompt and whether the answer is a secret; the
+#: deadline is paused meanwhile. Returns one line. ``EOFError``: there is no user to ask.
 OnInput = Callable[[str, bool], str]
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
 
@@ -351,12 +339,6 @@ class Events:
     """What the caller of a run or a cell hears while it runs: the one value that carries callbacks down to its loop.
 
     None where nobody listens. The end is no event: it is returned, as an ``ExecResult``.
-
-    Args:
-        on_output: Called with output as it arrives, in order.
-        on_usage: Called with the memory in use and its limit, a few times a second.
-        on_input: Called on another thread when the program waits for input; the deadline is paused meanwhile.
-
     """
 
     on_output: OnOutput | None = None

@@ -182,7 +182,7 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
         messages.append(message)
         removed += gone
     if cut := [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]:
-        removed.insert(0, notes.output_cut(cut))
+        removed.insert(0, notes.output_cut(" and ".join(cut)))
     noted = replace(result, notes=(*result.notes, *dict.fromkeys(removed)))
     if not result.ok:
         # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
@@ -207,7 +207,7 @@ def render_display(display: Display) -> tuple[Message, tuple[Note, ...]]:
         # A display that no session has cleaned.
         clean = sanitize_bundle(display.data, display.metadata)
         words = clean.removed
-    data, removed = told_apart(clean.data), tuple(map(notes.removed_output, words))
+    data, removed = told_apart(clean.data), tuple(notes.removed_output(each) for each in words)
     if display.kind == "result":
         return Value(data, clean.metadata), removed
     display_id = display.page_id if isinstance(display, SessionDisplay) else ""

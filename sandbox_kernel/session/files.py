@@ -88,28 +88,24 @@ class WorkFiles:
 
     def _keep_early(self, worker: JailedWorker) -> None:
         """Keep what programs have changed between two cells, before the host writes into their folder."""
-        changes, missing = self.after(worker)
-        self._early = (*self._early, *changes)
-        self._early_missing += missing
+        self._early, self._early_missing = self.after(worker)
 
     def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """Return the changes since the last look, and notes on them; copies the changes to the shared folder."""
         early, missing = self._early, self._early_missing
         self._early, self._early_missing = (), []
         seen = self._begin(worker, missing).changes()
-        changes = displayed(seen.changes[:MAX_CHANGES])
         try:
             missing += self._share.keep_changes(seen) if self._share is not None else []
         except (OSError, SandboxError) as error:
             # The cell has run: an error in the host's folder must not lose its result.
             missing.append(notes.no_files_shared(error))
         # A folder that is too large is told once, and again in cells that changed it.
-        missing += incomplete(seen.truncated and (bool(changes) or not self._told), len(seen.changes))
+        missing += incomplete(seen.truncated and (bool(seen.changes) or not self._told), len(seen.changes))
         self._told = seen.truncated
         if self._share is not None and self._share.here is not None:
-            missing += self._share.here.project.git_notes(changes)
-        told = {change.path for change in changes}
-        return (*(change for change in early if change.path not in told), *changes), missing
+            missing += self._share.here.project.git_notes(seen.changes)
+        return displayed(seen.changes[:MAX_CHANGES], early), missing
 
     def rolled_back(self, worker: JailedWorker) -> None:
         """Look at the folder again after a rollback: the content is that of before the cell, but inodes may differ."""

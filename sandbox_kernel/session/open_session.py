@@ -138,7 +138,7 @@ class _Opening:
         return PythonSession(self.spec, self.begin, on_close, self._share, rights, self._open_copy)
 
     def _open_copy(self, name: str | None) -> PythonSession:
-        share = self._share.another() if self._share is not None else None
+        share = FolderLink(self._share.folder) if self._share is not None else None
         spec = replace(self.spec, name=f"{self.spec.language}-{next(_numbers)}" if name is None else name)
         return _Opening(self._backend, spec, self._python_name, share, self._functions).python_session()
 
@@ -197,7 +197,7 @@ class _Opening:
         pool, walls, here = shared_pool(self._backend.config.pool_size), self._walls, self._here
         if here is not None and self._share is not None:
             try:
-                return pool.take(replace(walls, here=here.path, here_id=here.identity()), lasts=True)
+                return pool.take(replace(walls, here=here.path, here_id=here.project.identity()), lasts=True)
             except NoLayer as error:
                 self._share.why_copied = str(error)
         return pool.take(walls, lasts=True)

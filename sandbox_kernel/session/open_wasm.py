@@ -105,7 +105,7 @@ class WasmSession(Session):
         opening = self._opening
         with self._supervisor.turn() as worker:
             state = take_state(worker)
-        share = opening.share.another() if opening.share is not None else None
+        share = FolderLink(opening.share.folder) if opening.share is not None else None
         spec = replace(opening.spec, name=name or f"{self.language}-wasm-{next(_numbers)}")
         return WasmSession(replace(opening, spec=spec, state=state, share=share, forked=True))
 

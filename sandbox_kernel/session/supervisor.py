@@ -426,7 +426,7 @@ class WorkerSupervisor:
                     lost_cells = [live.tree.records[node] for node in line[:steps]]
                     cells = [(record.number, record.code) for record in lost_cells]
                     gone = [notes.lost_on_gpu(cells)] if cells else []
-                    return back, [*why, notes.rolled_back(back.names, steps), *back.losses(), *gone]
+                    return back, [*why, notes.rolled_back(steps, back.names), *back.losses(), *gone]
             except SessionError as error:
                 lost = str(error)
             except GateLost:

@@ -36,6 +36,9 @@ class BoxFolder:
     ``place`` is a private folder of the host that is used and stays when the sandbox ends; None for a new one.
     """
 
+    #: The user's folder, where this holds the changes to one.
+    project: ProjectFolder | None = None
+
     def __init__(self, place: str | None = None, log: ChangeLog | None = None) -> None:
         self._place = place
         self._log = log
@@ -54,18 +57,13 @@ class BoxFolder:
         return self._root is not None or self.is_linked
 
     @property
-    def over(self) -> ProjectFolder | None:
-        """The user's folder, where this holds the changes to one."""
-        return None
-
-    @property
     def kept(self) -> KeptChanges:
         """What is in the folder, by path."""
         from sandbox_kernel.workspace.overlay.kept_changes import KeptChanges  # most runs leave no files
 
         with self.lock:
             if self._kept is None:
-                self._kept = KeptChanges(self.opened(), self.over, self._log)
+                self._kept = KeptChanges(self.opened(), self.project, self._log)
             return self._kept
 
     def read(self, path: str) -> bytes:

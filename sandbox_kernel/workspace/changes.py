@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from enum import Enum
@@ -29,7 +29,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Limit, Note, Status, notes
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, libc
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
 from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry, WalkLimits, is_cut
 
@@ -120,13 +120,7 @@ class Snapshot:
         """Return whether this snapshot shows if ``path`` existed."""
         if not self.unseen or path in self.entries:
             return True
-        return not any(folder in self.unseen for folder in _folders_above(path))
-
-
-def _folders_above(path: str) -> Iterator[str]:
-    while path:
-        path = path.rpartition("/")[0]
-        yield path
+        return not any(folder in self.unseen for folder in ("", *folders_above(path)))
 
 
 def snapshot(
@@ -267,19 +261,16 @@ def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes
     return (old.inode, old.mtime_ns, old.ctime_ns) != (new.inode, new.mtime_ns, new.ctime_ns)
 
 
-def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
+def displayed(changes: Iterable[FsChange], early: Iterable[FsChange] = ()) -> tuple[FsChange, ...]:
     """Return the changes with names that are safe to show (``display_name``), for results.
 
-    ``collect`` needs the exact names that ``compare`` returns.
+    ``early`` are displayed ones of an earlier look that are told now; of one path the later change is.
     """
-    return tuple(
-        replace(
-            change,
-            path=display_name(change.path),
-            renamed_from=None if change.renamed_from is None else display_name(change.renamed_from),
-        )
-        for change in changes
-    )
+    shown = {}
+    for change in changes:
+        path, origin = display_name(change.path), change.renamed_from
+        shown[path] = replace(change, path=path, renamed_from=None if origin is None else display_name(origin))
+    return (*(change for change in early if change.path not in shown), *shown.values())
 
 
 class Now(Enum):
@@ -357,7 +348,7 @@ def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None,
 
 def _before(box: Rooted, given: Mapping[str, bytes | str], now: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return the folder as the host had filled it: what has the same content is the entry that is there now."""
-    above = {folder for name in given for folder in _folders_above(name)}
+    above = {folder for name in given for folder in folders_above(name)}
     then = {folder: now[folder] for folder in above if folder in now and now[folder].is_dir}
     missing: dict[tuple[int, bytes], list[str]] = {}
     for name, content in given.items():

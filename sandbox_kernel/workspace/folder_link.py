@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model import Note, notes
 from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import LayerChanges, Now
@@ -30,7 +30,7 @@ from sandbox_kernel.workspace.overlay.layer import CopyLook
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.transfer import Skipped
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
 
@@ -107,10 +107,6 @@ class FolderLink:
         """The folder of the sandbox, if it holds changes to one of the user's."""
         return self.folder if isinstance(self.folder, HereFolder) else None
 
-    def another(self) -> FolderLink:
-        """Return a link to the same folder for another session."""
-        return FolderLink(self.folder)
-
     def begin_over(self, layer: SessionLayer | None, box: Rooted) -> list[Note]:
         """Start with a new worker: its layer holds what was kept when it started.
 
@@ -156,7 +152,8 @@ class FolderLink:
             # Without renewal a session may have looked at any version of a file since it began.
             self._began_ns = began_ns if renewed or layer is None else layer.began_ns
             if layer is not None:
-                layer.hide(secrets)
+                for path in secrets:
+                    layer.box.take_away(tuple(path.split("/")))
                 layer.let_go()
             kept = folder.kept.entries if differing else {}
             if differing:
@@ -168,7 +165,10 @@ class FolderLink:
             for path in (*gone, *sorted(differing.difference(gone))):
                 try:
                     if self.here is None and path in kept:
-                        room = _spent(room, kept[path].entry)
+                        size = kept[path].entry.size if kept[path].entry.is_file else 0
+                        if size > room.bytes or room.files < 1:
+                            raise InvalidRequest(f"its {size} bytes are more than is left of what a session is given")
+                        room = Room(room.bytes - size, room.files - 1)
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(Skipped(path=path, type=FILE, reason=str(error)))
@@ -187,8 +187,7 @@ class FolderLink:
         if self._layer is None or self.here is None:
             return
         kept = self.here.kept.entries
-        above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
-        for folder in sorted(above):
+        for folder in sorted({folder for path in paths for folder in folders_above(path)}):
             if self.here.project.has_folder(folder) and not any(path.startswith(f"{folder}/") for path in kept):
                 self._layer.show_through(folder)
 
@@ -228,7 +227,8 @@ class FolderLink:
         if not found.now:
             return []
         folder, now = self.folder, {path: one for path, one in found.now.items() if path not in self._theirs}
-        large = [change.path for change in found.changes if self.here is None and _is_large(change)]
+        files = [change for change in found.changes if change.type == FILE and change.kind != "deleted"]
+        large = [change.path for change in files if self.here is None and change.size > MAX_SHARED_FILE]
         # No outdated version stays shared of a file that is too large by now.
         now |= dict.fromkeys(large, Now.GONE)
         with folder.lock:
@@ -255,11 +255,7 @@ class FolderLink:
         return told
 
     def undo(
-        self,
-        box: Rooted,
-        node: int,
-        written: Mapping[str, int] | None,
-        keep: Callable[[Callable[[str], bool]], object],
+        self, box: Rooted, node: int, written: Mapping[str, int] | None, keep: Callable[[Callable[[str], bool]], object]
     ) -> bool:
         """Put in again what others changed after a state that the session went back to; returns whether there was any.
 
@@ -346,18 +342,6 @@ def _same(one: Entry | None, other: Entry | None) -> bool:
     return one.mode == other.mode if one.is_dir and other.is_dir else one == other
 
 
-def _spent(room: Room, entry: Entry) -> Room:
-    """Return what is left when a session was given a file. Raises ``InvalidRequest`` when it is too much."""
-    size = entry.size if entry.is_file else 0
-    if size > room.bytes or room.files < 1:
-        raise InvalidRequest(f"its {size} bytes are more than is left of what a session is given")
-    return Room(room.bytes - size, room.files - 1)
-
-
-def _is_large(change: FsChange) -> bool:
-    return change.kind != "deleted" and change.type == FILE and change.size > MAX_SHARED_FILE
-
-
 def _notes(left: Sequence[Skipped], what: str) -> list[Note]:
     named = [notes.file_not_shared(display_name(item.path), item.type, what, item.reason) for item in left[:_NAMED]]
     return named + ([notes.more_files_not_shared(len(left) - _NAMED)] if len(left) > _NAMED else [])
@@ -366,9 +350,8 @@ def _notes(left: Sequence[Skipped], what: str) -> list[Note]:
 class LargeFiles:
     """Files of one session that are too large to be shared with other runs, kept at a ``place`` for the next kernel.
 
-    A session of a notebook has them for itself; without this they would end with its process. After each cell that
-    changed one, it is copied to a private folder of the host; the first worker of the session's next kernel gets all of
-    them back. Bounded in bytes and files; what does not fit is told. Raises ``OSError``.
+    After each cell that changed one, it is copied to a private folder of the host; the first worker of the session's
+    next kernel gets all of them back. Bounded in bytes and files; what does not fit is told. Raises ``OSError``.
     """
 
     def __init__(self, place: str) -> None:

@@ -13,7 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, in_folder
-from sandbox_kernel.workspace.tree.paths import display_name, shown
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, NO_TIME, SYMLINK, Entry, WalkLimits
 
@@ -103,10 +103,9 @@ def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_
     raise InvalidRequest(f"the work folder cannot be {purpose}: {why}; remove what is not needed or raise the limit")
 
 
-# A work folder as values: files, folders and links, with modes and times. Taken from one tree when a session is saved,
-# and put into another when it is loaded. A saved file may be hostile: ``check_entries`` refuses what ``take_folder``
-# would not have made. Links that could lead out of the folder are never taken and never made. The owner of a file can
-# always read and write it; set-user, set-group and sticky bits are dropped.
+# Everything in a work folder: taken when a session is saved, and put into another one when it is loaded. A saved file
+# may be hostile: ``check_entries`` refuses what ``take_folder`` would not have made. Links that could lead out of the
+# folder are never taken and never made. Its owner can always use a file; set-user, set-group and sticky bits go.
 
 
 @dataclass(frozen=True)
@@ -229,6 +228,5 @@ def check_entries(entries: Mapping[str, Entry], files: Iterable[str]) -> None:
     closed = {path for path in (*entries, *named) if path not in entries or not entries[path].is_dir}
     # What was removed may lie in a folder that was removed too, or has become a file or a link.
     for path in {path for path in entries if not entries[path].is_gone} | named:
-        parts = path.split("/")
-        if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
+        if not closed.isdisjoint(folders_above(path)):
             raise ValueError("a path below a file or a link")

@@ -325,7 +325,7 @@ class InnerKernel:
     def _folder(self, places: Places) -> str:
         """Return the working directory: the notebook's folder if the kernel sees it, else the work folder."""
         if self.folder is not None:
-            return self.folder.start_folder(places)
+            return os.path.join(places.work, self.folder.below) if self.folder.below else places.work
         try:
             here = os.getcwd()
         except OSError:
@@ -347,12 +347,10 @@ class InnerKernel:
             **places.environment,
         }
         # The kernelspec's own variables, and those that lead the program to its packages.
-        wanted = {**self.options.env, **self._files.env}
-        given: dict[str, str] = {}
-        for name, value in wanted.items():
+        given = {**self.options.env, **self._files.env}
+        for name in given:
             for known, path in own.items():  # as Jupyter does outside
-                value = value.replace(f"${{{known}}}", path)
-            given[name] = value
+                given[name] = given[name].replace(f"${{{known}}}", path)
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
 
 

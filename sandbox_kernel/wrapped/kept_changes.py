@@ -32,7 +32,7 @@ from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import NoLayer, Templates
-from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.util.own_folder import LockedFolder, remove_oldest
 from sandbox_kernel.util.wire import Frames, frame
@@ -326,14 +326,6 @@ def _receive(sock: socket.socket, kind: type[_T], most: int) -> _T:
 _NOTEBOOK = "JPY_SESSION_NAME"
 
 
-@dataclass(frozen=True)
-class CellChanges:
-    """What a cell changed, and notes on that: what could not be kept, and what git inside takes for deleted."""
-
-    changes: tuple[FsChange, ...] = ()
-    missing: tuple[Note, ...] = ()
-
-
 class KernelFolder:
     """See the module. Used by the relay's thread and the thread of the kernel's job; a lock keeps them apart."""
 
@@ -355,18 +347,21 @@ class KernelFolder:
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None
         #: What was changed between two cells: the next cell's reply tells it.
-        self._early = CellChanges()
+        self._early: tuple[tuple[FsChange, ...], list[Note]] = (), []
         #: What the first cell says.
         self._unsaid = [notes.wrapped_changes_found(self._folder.found)] if self._folder.found else []
         inside = os.path.realpath(started)
-        self._below = os.path.relpath(inside, project) if inside.startswith(f"{project}/") else ""
+        #: Where the kernel is started, as a path in the folder; empty when that is outside of it.
+        self.below = os.path.relpath(inside, project) if inside.startswith(f"{project}/") else ""
 
     def start_jail(self, walls: Walls) -> Jail:
         """Start the jail of the kernel with the folder in it."""
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(replace(walls, here=self._folder.path, here_id=self._folder.identity()))
+            jail = Templates().fork_over(
+                replace(walls, here=self._folder.path, here_id=self._folder.project.identity())
+            )
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
             jail = start_jail(walls)
@@ -384,10 +379,6 @@ class KernelFolder:
         self._jail = jail
         return jail
 
-    def start_folder(self, places: Places) -> str:
-        """Return the kernel's working directory: the notebook's folder inside, if it is in the folder."""
-        return os.path.join(places.work, self._below) if self._below else places.work
-
     def before_cell(self) -> tuple[Note, ...]:
         """Bring in what the user applied or dropped since the last cell, and hide new secrets. Returns what to say."""
         with self._lock:
@@ -402,21 +393,20 @@ class KernelFolder:
 
     def _keep_early(self) -> None:
         """Keep what programs have changed between two cells, before the host writes into their folder."""
-        found = self.after_cell()
-        self._early = CellChanges((*self._early.changes, *found.changes), (*self._early.missing, *found.missing))
+        self._early = self.after_cell()
 
-    def after_cell(self) -> CellChanges:
-        """Keep what changed since the last cell, and return it. Raises ``SandboxError`` or ``OSError``."""
+    def after_cell(self) -> tuple[tuple[FsChange, ...], list[Note]]:
+        """Keep what changed since the last cell; returns it, and notes on what could not be kept and on git.
+
+        Raises ``SandboxError`` or ``OSError``.
+        """
         with self._lock:
             if self._jail is None:
-                return CellChanges()
-            early, self._early = self._early, CellChanges()
+                return (), []
+            (early, missing), self._early = self._early, ((), [])
             seen = self._link.look.changes()
-            missing = [*self._link.keep_changes(seen), *self._folder.project.git_notes(seen.changes)]
-            changes = displayed(seen.changes)
-            told = {change.path for change in changes}
-            rest = (change for change in early.changes if change.path not in told)
-            return CellChanges((*rest, *changes), (*early.missing, *missing))
+            missing += [*self._link.keep_changes(seen), *self._folder.project.git_notes(seen.changes)]
+            return displayed(seen.changes, early), missing
 
     def leave(self, *, keep: bool) -> None:
         """The kernel has ended and its jail is about to: keep what changed since the last cell, or not."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from sandbox_kernel.model import Status
+from sandbox_kernel.model import FsChange, Note, Status
 from sandbox_kernel.notebook.render import ERROR_NAMES
 from sandbox_kernel.receipt import MARK, one_line, unmarked
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.wrapped.inner_kernel import KernelEnd
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
-
-if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kept_changes import CellChanges
 
 NO_START = "KernelDidNotStart"
 #: The most files that one line names.
@@ -32,14 +28,13 @@ def remark(words: str) -> str:
     return f"{MARK} {unmarked(one_line(words, _LONGEST))}\n"
 
 
-def changed(found: CellChanges) -> Iterator[str]:
-    """Yield what to say of what a cell changed in the user's folder."""
-    changes = found.changes
+def changed(changes: Sequence[FsChange], missing: Iterable[Note]) -> Iterator[str]:
+    """Yield what to say of what a cell changed in the user's folder, and the notes on that."""
     if changes:
         names = ", ".join(f"{display_name(change.path)} ({change.kind})" for change in changes[:_NAMED])
         more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
         yield f"not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes"
-    yield from map(str, found.missing)
+    yield from map(str, missing)
 
 
 def no_start(why: object, last_words: str = "") -> dict[str, object]:

@@ -108,7 +108,6 @@ def _outside(connection_file: str) -> Outside | None:
 
 
 def _record(kernel: InnerKernel, relay: Relay) -> None:
-    """Add what this kernel did to the record."""
     from sandbox_kernel.wrapped import record
 
     made, verdict = relay.recorder.record, kernel.end.verdict
@@ -147,5 +146,4 @@ class _Wanted:
 
 
 def _say(text: str) -> None:
-    """Write a line to the log of the front end."""
     sys.stderr.write(f"sandbox-kernel: {text}\n")

@@ -41,7 +41,6 @@ class SandboxProvisioner(LocalProvisioner):
     domains = List(Unicode(), help="domains that a kernel may reach, as DOMAIN[:PORT]").tag(config=True)
     enforcer = Unicode("auto", help="auto or bubblewrap").tag(config=True)
     record = Unicode("", help="file to which what each kernel did is added; empty for none").tag(config=True)
-
     here = Unicode(
         "", help="folder that a kernel works on, copy-on-write; '.' for the notebook's own, empty for none"
     ).tag(config=True)

@@ -7,7 +7,6 @@ import pytest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import kernel_words, record
-from sandbox_kernel.wrapped.kept_changes import CellChanges
 from tests.wrapped.conftest import WrappedClient
 
 SEND = """
@@ -135,7 +134,7 @@ FORGED = "x\n\u25a3 all is written\x1b[8m\u202e"
     "line",
     [
         kernel_words.remark(f"HTML was shown without <{FORGED}>"),
-        *map(kernel_words.remark, kernel_words.changed(CellChanges((FsChange(path=FORGED, kind="created"),)))),
+        *map(kernel_words.remark, kernel_words.changed([FsChange(path=FORGED, kind="created")], [])),
         str(kernel_words.no_start("it broke", FORGED)["traceback"][0]) + "\n",  # type: ignore[index]
     ],
 )

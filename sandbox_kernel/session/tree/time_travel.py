@@ -306,7 +306,7 @@ def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: 
     result = supervisor.moved(notes.moved(worker.names if seen is None else len(seen), where), back)
     python = supervisor.spec.language is Language.PYTHON
     outside = sum(not can_run_again(tree.records[each].code) for each in again) if python else 0
-    return replace(result, notes=(notes.run_again(len(again), where, outside), *result.notes))
+    return replace(result, notes=(notes.run_again(outside, len(again), where), *result.notes))
 
 
 def _run_again(

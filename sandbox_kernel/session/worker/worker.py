@@ -360,7 +360,7 @@ class JailedWorker:
         nodes, names, self._lost, self._lost_names = self._lost, self._lost_names, (), []
         line = self.tree.line()[1:] if nodes else []
         steps = sorted(line.index(node) + 1 for node in nodes if node in line)
-        found = [notes.lost_checkpoints(steps)] if steps else []
+        found = [notes.lost_checkpoints(", ".join(map(str, steps)), steps[-1])] if steps else []
         return [*found, notes.lost_names(names)] if names else found
 
     def look_at_variables(self) -> None:

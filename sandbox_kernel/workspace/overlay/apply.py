@@ -50,10 +50,6 @@ _ASIDE = ".unusable"
 _MOST_JOURNAL = 64 << 20
 
 
-class DamagedRecord(Exception):
-    """The journal of a record cannot be read."""
-
-
 class ApplyJournal(NamedTuple):
     """All steps of an application, and the inodes of the folder and of the stage that they are about.
 
@@ -108,7 +104,7 @@ class ApplyRecord(LockedFolder):
         os.rename(os.path.join(self.path, _JOURNAL), os.path.join(self.path, _DONE))
 
     def read(self) -> tuple[ApplyJournal | None, bool]:
-        """Return the journal, if one was written, and whether its application stays. Raises ``DamagedRecord``."""
+        """Return the journal, if one was written, and whether its application stays. Raises ``ValueError``."""
         for name in (_JOURNAL, _DONE):
             try:
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -117,13 +113,10 @@ class ApplyRecord(LockedFolder):
                 continue
             with open(fd, "rb") as file:
                 text = file.read(_MOST_JOURNAL)
-            try:
-                journal = check(document := json.loads(text), ApplyJournal)
-                if any(len(step) != len(Entry._fields) for step in document[-1]):
-                    raise ValueError("it is of another version")
-                return journal, name == _DONE
-            except ValueError as error:
-                raise DamagedRecord(str(error)) from None
+            journal = check(document := json.loads(text), ApplyJournal)
+            if any(len(step) != len(Entry._fields) for step in document[-1]):
+                raise ValueError("it is of another version")
+            return journal, name == _DONE
         return None, False
 
     def set_aside(self) -> str:
@@ -184,7 +177,7 @@ class _Apply:
                 for number, (step, kept) in enumerate(zip(self._steps, self._changes, strict=True)):
                     self._step(number, step, kept)
                 # The journal lies on another file system: it may say "done" only when the renames are on disk.
-                sync(self._stage)
+                libc().syncfs(self._stage)
                 self._record.done()
             finally:
                 recover(self._root, self._stage, self._record)
@@ -230,7 +223,7 @@ class _Apply:
 
     def _write_journal(self) -> None:
         """From here on a crash is taken back by ``recover_all``. One sync for the whole file system."""
-        sync(self._stage)
+        libc().syncfs(self._stage)
         folder, stage = os.fstat(self._root).st_ino, os.fstat(self._stage).st_ino
         self._record.write(ApplyJournal(folder, stage, tuple(self._steps)))
 
@@ -270,7 +263,6 @@ def _goes(kept: Kept) -> bool:
 
 
 def _is_base(root: int, path: str, base: Entry | None) -> bool:
-    """Whether the user's folder still has what a change is based on."""
     above, name = _parted(path)
     try:
         with in_folder(root, above, cross_mounts=False) as folder:
@@ -307,7 +299,7 @@ def recover_all(root: Rooted) -> int:
                     found += 1
         except OSError:
             continue  # it is no folder, or gone by now
-        except DamagedRecord as error:
+        except ValueError as error:
             place = record.set_aside()
             raise ExecutionFailed(
                 f"an apply to this folder was interrupted, and its journal is damaged ({error}); what was there before "
@@ -416,8 +408,3 @@ def rename(from_fd: int, old: str, to_fd: int, new: str, *, exchange: bool) -> N
     if libc().renameat2(from_fd, os.fsencode(old), to_fd, os.fsencode(new), flags) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), new)
-
-
-def sync(fd: int) -> None:
-    """Have the whole file system of a descriptor on disk."""
-    libc().syncfs(fd)

@@ -24,7 +24,7 @@ from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, why_no_name
 from sandbox_kernel.workspace.tree.beneath import in_folder
-from sandbox_kernel.workspace.tree.paths import Names
+from sandbox_kernel.workspace.tree.paths import Names, folders_above
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry, WalkLimits
 
@@ -273,9 +273,7 @@ class KeptChanges:
 
     def note_written(self, path: str) -> None:
         """Note down what the host has written into the private folder itself."""
-        above = path.split("/")[:-1]
-        for depth in range(1, len(above) + 1):
-            folder = "/".join(above[:depth])
+        for folder in reversed(list(folders_above(path))):
             known, users = self.entries.get(folder), self.users(folder)
             if (users is None or not users.is_dir) and (known is None or not known.entry.is_dir):
                 self._set(Entry(folder, DIRECTORY, mode=0o755), _NEVER_NS)

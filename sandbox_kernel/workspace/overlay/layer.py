@@ -23,7 +23,7 @@ from sandbox_kernel.workspace.changes import LayerChanges, Now, Snapshot, compar
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, FILE, Entry, WalkLimits
 
@@ -59,7 +59,7 @@ class CopyLook:
         now = self._look()
         if paths is not None:
             paths = frozenset(paths)  # asked for each name of every path
-            above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
+            above = {folder for path in paths for folder in folders_above(path)}
             now = self._seen.taking(now, lambda path: path in above or covered(path, paths))
         self._seen = now
 
@@ -155,8 +155,8 @@ class LayerView:
     def at(self, path: str) -> Entry | None:
         """Return what stands at a path; None for nothing. A hidden file of the user never shows."""
         shows = self.project is not None
-        for at in (at for at, sign in enumerate(path) if sign == "/"):
-            above = self.entries.get(path[:at])
+        for folder in folders_above(path):
+            above = self.entries.get(folder)
             if above is not None and not above.is_dir:
                 return None
             shows = shows and (above is None or not above.opaque)

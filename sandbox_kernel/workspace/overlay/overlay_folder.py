@@ -37,7 +37,7 @@ class HereFolder(BoxFolder):
 
     def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
         super().__init__(None if log is None else log.files, log)
-        self.project = ProjectFolder(path)
+        self.project: ProjectFolder = ProjectFolder(path)
         recover_all(self.project.root)
         #: Folders in the user's that look like stages of ours and are not.
         self.strange = strange_stages(self.project.root)
@@ -48,15 +48,6 @@ class HereFolder(BoxFolder):
     def path(self) -> str:
         """The real path of the user's folder."""
         return self.project.path
-
-    def identity(self) -> tuple[int, int]:
-        """Return device and inode of the folder. Raises ``InvalidRequest`` when another one is at its path by now."""
-        return self.project.identity()
-
-    @property
-    def over(self) -> ProjectFolder:
-        """See ``BoxFolder``."""
-        return self.project
 
     def keep_in(self, place: str) -> None:
         """Copy the changes to a private folder of the host, where the next kernel finds them."""

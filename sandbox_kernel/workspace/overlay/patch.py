@@ -27,7 +27,7 @@ from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.layer import LayerView, touched
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry
+from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry
 
 #: A larger file is told by its size.
 MOST_TEXT = MIB
@@ -284,13 +284,12 @@ def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff],
 def _version(view: LayerView, path: str) -> Entry | None:
     """Return type, size and content of a file or link; None also for a folder."""
     there = view.at(path)
-    if there is None or not (there.is_file or there.type == SYMLINK):
+    if there is None or there.type not in (FILE, SYMLINK):
         return None
-    if there.type == SYMLINK:
-        there = there._replace(data=os.fsencode(there.target or ""))
-    elif there.data is None and view.project is not None:
-        there = _with_data(view.project.root, there, MOST_BINARY)
-    return Entry(path, there.type, there.size if there.is_file else 0, data=there.data)
+    data = there.data if there.target is None else os.fsencode(there.target)
+    if data is None and view.project is not None:
+        data = _with_data(view.project.root, there, MOST_BINARY).data
+    return Entry(path, there.type, there.size if there.is_file else 0, data=data)
 
 
 def _state_lines(old: Entry | None, new: Entry | None, path: str, effort: DiffEffort) -> str:

@@ -10,7 +10,7 @@ from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.policy.written_folders import absolute, path_text, real_path
 from sandbox_kernel.workspace.hidden import HiddenFiles
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, WalkLimits
 
@@ -20,8 +20,6 @@ MOST_COPIED_BYTES = 128 * MIB
 #: The list of tracked files of a repository; git writes it anew with most of what it does.
 _INDEX = ".git/index"
 _MOST_INDEX_BYTES = 64 * MIB
-#: How many files a note names.
-_NAMED = 5
 #: Where no project lies: showing all of it would show the user's secrets, or the system.
 _TOO_MUCH = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/home", "/usr", "/var", "/run", "/boot")
 
@@ -116,21 +114,16 @@ class ProjectFolder:
             index = self.root.read(_INDEX, _MOST_INDEX_BYTES)
         except SandboxError:
             return []
-        tracked = [display_name(path) for path in hidden if _is_tracked(path, index)]
-        return [notes.git_sees_deleted(tracked[:_NAMED], len(tracked))] if tracked else []
-
-
-def _is_tracked(path: str, index: bytes) -> bool:
-    """Whether an index lists a file, or a file in a folder of this path.
-
-    Before the name of a file stands its length in two bytes. Versions of the format that shorten names list it
-    otherwise: nothing is found then.
-    """
-    name = path.encode(errors="surrogateescape")
-    return len(name).to_bytes(2, "big") + name + b"\0" in index or name + b"/" in index
+        tracked = []
+        for path in hidden:
+            name = path.encode(errors="surrogateescape")
+            # Before the name of a file stands its length. Versions of the format that shorten names list it otherwise:
+            # nothing is found then.
+            if len(name).to_bytes(2, "big") + name + b"\0" in index or name + b"/" in index:
+                tracked.append(display_name(path))
+        return [notes.git_sees_deleted(tracked)] if tracked else []
 
 
 def covered(path: str, roots: Collection[str]) -> bool:
     """Whether a path is one of these, or lies below one of them."""
-    parts = path.split("/")
-    return any("/".join(parts[: depth + 1]) in roots for depth in range(len(parts)))
+    return any(one in roots for one in (path, *folders_above(path)))

@@ -16,7 +16,7 @@ import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -26,7 +26,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.tree.paths import names_beneath, plain_path
+from sandbox_kernel.workspace.tree.paths import folders_above, names_beneath, plain_path
 from sandbox_kernel.workspace.tree.walk import SYMLINK
 
 #: What apply writes into the user's folder while it works. A program's own files of such names are never applied.
@@ -126,7 +126,7 @@ def select_to_apply(
             raise InvalidRequest(f"{quoted(asked)} is applied only by its own name: {quoted(min(found))}")
         chosen |= usable
     for path in list(chosen):
-        for above in _above(path):
+        for above in folders_above(path):
             kept = entries.get(above)
             if kept is None or not kept.entry.is_dir or kept.on_folder:
                 continue
@@ -184,26 +184,20 @@ def _leave_out_what_hangs_together(
     in_place = {path for path in set(entries) - set(chosen) if not entries[path].is_gone}
     replacing = {path for path in in_place if (base := entries[path].base) is not None and not base.is_dir}
     _drop_below(chosen, replacing | {path for path in in_place if not entries[path].entry.is_dir})
-    stays = {above for path in (*project.hidden_files.find(), *entries) if path not in chosen for above in _above(path)}
+    staying = [path for path in (*project.hidden_files.find(), *entries) if path not in chosen]
+    stays = {above for path in staying for above in folders_above(path)}
     for path in sorted(chosen, key=lambda path: -path.count("/")):
         kept = chosen.get(path)
         if path in stays and kept is not None and kept.on_folder and not kept.entry.is_dir:
             del chosen[path]
-            stays.update(_above(path))
+            stays.update(folders_above(path))
             if not kept.is_gone:
                 _drop_below(chosen, {path})
 
 
 def _drop_below(chosen: dict[str, Kept], roots: set[str]) -> None:
-    for path in [path for path in chosen if not roots.isdisjoint(_above(path))] if roots else ():
+    for path in [path for path in chosen if not roots.isdisjoint(folders_above(path))] if roots else ():
         del chosen[path]
-
-
-def _above(path: str) -> Iterator[str]:
-    """Yield the folders above a path."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
 
 
 def _never(path: str) -> bool:

@@ -3,15 +3,13 @@
 A copy is taken for each checkpoint, so that a rollback or an undo restores the files too. It costs what was changed and
 not what is in the folder. Nothing may be written into a layer while it is mounted (the kernel goes on with what it
 knew, and later writes are lost), so a copy is put back through the merged folder: what the layer had, or what the
-user's folder has. Copies are in the host's memory and bounded. Everything in the layer was made by a program: no link
-is followed, and only regular files are opened.
+user's folder has.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import tells_who_writes
@@ -28,17 +26,6 @@ from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
 HIDE_AGAIN_S = 2.0
 #: The system call has the same number on every architecture.
 _FSCONFIG, _RECONFIGURE = 431, 7
-
-
-def forget_names(settings_fd: int) -> bool:
-    """Have the kernel forget which names of a jail's folder it has looked up; returns whether it did.
-
-    Overlayfs remembers for good what it found under a name in the folder below: a file that the user saves by renaming
-    another over it, or puts there after a program looked for it, is not seen. A remount without any change drops all
-    names that nobody holds open. The jail gave us the settings of its own mount (``gate/namespaces.py``); the owner of
-    its user namespace may do this from outside, root or not.
-    """
-    return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
 
 
 class SessionLayer(FolderCopies):
@@ -64,8 +51,15 @@ class SessionLayer(FolderCopies):
         self._found: tuple[str, ...] | None = None
 
     def renew(self) -> bool:
-        """Let programs see the user's folder as it is now; returns whether that is possible here."""
-        return forget_names(self._settings_fd)
+        """Let programs see the user's folder as it is now; returns whether that is possible here.
+
+        Overlayfs remembers for good what it found under a name in the folder below: a file that the user saves by
+        renaming another over it, or puts there after a program looked for it, is not seen. A remount without any change
+        drops all names that nobody holds open. The jail gave us the settings of its own mount
+        (``gate/namespaces.py``); the owner of its user namespace may do this from outside, root or not.
+        """
+        settings = self._settings_fd
+        return settings >= 0 and libc().syscall(_FSCONFIG, settings, _RECONFIGURE, None, None, 0) == 0
 
     def to_hide(self) -> list[str]:
         """Return secrets that the user has put into the folder since, and that show."""
@@ -98,11 +92,6 @@ class SessionLayer(FolderCopies):
             if made is not None and made.type == DEVICE:
                 layer.remove(names)
                 self.renew()
-
-    def hide(self, paths: Collection[str]) -> None:
-        """Hide these secrets from the session."""
-        for path in paths:
-            self.box.take_away(tuple(path.split("/")))
 
     def show_through(self, path: str) -> None:
         """Let the user's folder show through one that the program had made and that was applied; never a secret."""

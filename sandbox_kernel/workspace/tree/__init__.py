@@ -1,4 +1,1 @@
-"""Reads, writes, walks and removes file trees that a hostile program made, always beneath a root descriptor.
-
-No link, race or ``..`` leads out of the root. Read ``rooted.py`` first.
-"""
+"""File trees that a hostile program made, always used beneath a root descriptor. Read ``rooted.py`` first."""

@@ -47,6 +47,13 @@ def names_beneath(path: str | Names, *, folder: bool = False) -> Names:
     return names
 
 
+def folders_above(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the nearest first, without the root."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
 def plain_path(path: str | os.PathLike[str]) -> str:
     """Return a path object as text; any other value is returned unchanged, and ``names_beneath`` refuses it."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path

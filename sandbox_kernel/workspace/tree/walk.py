@@ -153,11 +153,6 @@ class Walk(Iterator[Entry]):
         self._stack = [""]
         self._source = self._walk()
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the tree may hold more entries than were yielded."""
-        return bool(self.unseen)
-
     def __iter__(self) -> Iterator[Entry]:
         return self._source
 

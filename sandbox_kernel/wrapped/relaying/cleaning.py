@@ -339,7 +339,6 @@ def _execute(given: _Execute) -> Table:
 
 
 def _valid(values: list[object], kind: type[_T]) -> list[_T]:
-    """Return the values that have the declared form."""
     found = []
     for value in values:
         try:

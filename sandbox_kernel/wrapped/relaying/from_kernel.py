@@ -37,7 +37,6 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_js
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kept_changes import KernelFolder
 
-
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
 #: How many signatures and routes, and how many completion requests, are remembered.
@@ -376,7 +375,7 @@ class FromKernel:
         """One of the two messages that end a cell came: with the second one it is over."""
         if self._requests.ends(message.parent_id, message.kind):
             try:
-                told = list(kernel_words.changed(self._folder.after_cell())) if self._folder is not None else []
+                told = list(kernel_words.changed(*self._folder.after_cell())) if self._folder is not None else []
             except (SandboxError, OSError) as error:
                 told = [f"what this cell changed in the folder could not be kept: {error}"]
             for words in told:

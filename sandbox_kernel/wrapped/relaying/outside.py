@@ -70,7 +70,6 @@ class UnreadMessages:
         self._bytes += size
 
     def _forget(self) -> None:
-        """Forget the messages that have left."""
         while self._messages and all(tracker.done for tracker in self._messages[0][0]):
             self._bytes -= self._messages.popleft()[1]
             self._moved = time.monotonic()

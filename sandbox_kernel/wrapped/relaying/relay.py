@@ -120,7 +120,6 @@ class Relay:
         self._watch(inner)
 
     def _watch(self, inner: InnerConnection) -> None:
-        """Wait for what can happen next on a channel."""
         pauses = inner.channel == "iopub" and self._outside.waiting.is_full
         state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, bool(inner.waiting))
         if self._watched.get(inner.channel) == state:
@@ -233,7 +232,6 @@ class Relay:
             self._tell_idle(self._answered.popleft())
 
     def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
-        """Send a message of a page to a widget of the kernel."""
         header = {**self._outside.header("comm_msg"), "msg_id": message_id}
         parts = [to_json(part) for part in (header, {}, {}, content)]
         if "shell" in self._inner:
@@ -294,14 +292,12 @@ class Relay:
             )
             self.why_ended = words
             self.recorder.record.ended, self.recorder.record.words = name, words
-            self._say_end(kernel_words.error(name, words), self._requests.cells())
-
-    def _say_end(self, error: Table, cells: Sequence[SentCell]) -> None:
-        """Show in the notebook why the kernel ended, and finish every cell that it had."""
-        outside, first = self._outside, cells[0].header if cells else {}
-        if end := outside.closing():
-            outside.publish("stream", first, {"name": "stderr", "text": end})
-        outside.publish("error", first, error)
-        for cell in cells:
-            outside.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
-            outside.publish("status", cell.header, {"execution_state": "idle"})
+            # Show it in the notebook, and finish every cell that the kernel had.
+            outside, error, cells = self._outside, kernel_words.error(name, words), self._requests.cells()
+            first = cells[0].header if cells else {}
+            if end := outside.closing():
+                outside.publish("stream", first, {"name": "stderr", "text": end})
+            outside.publish("error", first, error)
+            for cell in cells:
+                outside.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+                outside.publish("status", cell.header, {"execution_state": "idle"})

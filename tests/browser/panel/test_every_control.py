@@ -174,7 +174,7 @@ def stumble_in_the_folder(walk: Walk) -> None:
     """Stumbles of programs that work on the user's folder."""
     walk.run("hidden", "rename", "git")
     walk.expect_hint("hidden", hint_hidden=notes.hint_hidden("%sandbox --env NAME=VALUE", ".env"))
-    walk.expect_hint("git", git_sees_deleted=notes.git_sees_deleted([".env"], 1))
+    walk.expect_hint("git", git_sees_deleted=notes.git_sees_deleted([".env"]))
     if walk.kernel == BUBBLEWRAP:
         walk.expect_hint("rename", hint_rename=notes.hint_rename("shutil.move('data', 'old')", "data"))
 

@@ -90,7 +90,7 @@ def test_a_file_put_into_a_folder_that_a_cell_has_made_is_found(box: Sandbox, pr
 
 
 def test_a_host_that_cannot_renew_overwrites_no_save(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_layer, "forget_names", lambda _: False)
+    monkeypatch.setattr(session_layer.SessionLayer, "renew", lambda _: False)
     with Sandbox(here=project) as box, box.session() as session:
         read(session, "data/rows.csv")
         save(project / "data/rows.csv", "an hour of work\n")

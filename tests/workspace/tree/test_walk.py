@@ -28,7 +28,7 @@ def tree(folder: Path) -> None:
 def test_everything_is_seen_in_a_fixed_order_and_each_folder_before_what_is_in_it(rooted: Rooted) -> None:
     walk = rooted.walk()
     assert [entry.path for entry in walk] == ["a", "b", "d", "a/1", "a/2", "b/c", "b/c/3"]
-    assert not walk.truncated
+    assert not walk.unseen
 
 
 @pytest.mark.parametrize(
