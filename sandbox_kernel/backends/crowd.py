@@ -54,12 +54,15 @@ class Crowd:
 
         ``may_move`` is False for a run that needs this process: a terminal, a proxy, functions, a folder of the user.
         """
+        runner = None
         with self._lock:
             self._present += 1
-            runner = self._choose() if may_move and self.most and self._present > FEW else None
-            if runner is not None:
-                runner.load += 1
         try:
+            if may_move and self.most and self._present > FEW:
+                with self._lock:
+                    runner = self._choose()
+                    if runner is not None:
+                        runner.load += 1
             yield runner
         finally:
             with self._lock:

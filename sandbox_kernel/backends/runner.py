@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -119,8 +120,9 @@ class Runner:
                 ) from None
             except BaseException:
                 # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
+                # Not None: a runner that waits for the notes of ``keep`` takes that for a stop sign that came too late.
                 with contextlib.suppress(_Gone):
-                    _send(connection, None)
+                    _send(connection, [])
                     _follow(connection, RunContext())
                 raise
         if isinstance(ended, Exception):
@@ -188,7 +190,7 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     threads: list[threading.Thread] = []
     while True:
-        idle = not select.select([control], [], [], IDLE_S)[0]
+        idle = not readable(control.fileno(), IDLE_S)
         threads = [thread for thread in threads if thread.is_alive()]
         if idle and threads:
             continue

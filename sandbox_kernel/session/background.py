@@ -100,13 +100,14 @@ class BackgroundListener:
             self._reads += 1
             self._work = self._work or HostWork()
             try:
-                found = live.channel.read()
+                found = live.channel.read_new()
             except SessionError:
                 self.busy()  # the next cell reads the same error, and says so
                 return
+            # First, because a front end may fail: one of them may be the report of a checkpoint.
+            live.channel.put_back([each for each in found if not isinstance(each, LateText | DisplayShown)])
             for message in found:
                 if isinstance(message, LateText | DisplayShown):
                     live.background.take(message)
-            live.channel.put_back([each for each in found if not isinstance(each, LateText | DisplayShown)])
             if self._reads >= MAX_READS or self._work.is_used_up or live.channel.closed:
                 self.busy()

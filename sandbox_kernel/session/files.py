@@ -46,6 +46,8 @@ class WorkFiles:
         """Let the session see the shared folder as it is, before a cell. Returns notes on failures."""
         found: list[Note] = []
         share, box = self._share, worker.copies.box
+        if share is not None and share.here is not None:
+            self._begin(worker, found)  # without the user's folder no cell runs
         try:
             look = self._begin(worker, found)
             if share is not None:
@@ -63,7 +65,7 @@ class WorkFiles:
         if self._look is not None and self._worker is not None and self._worker() is worker:
             return self._look
         share, box = self._share, worker.copies.box
-        self._worker = weakref.ref(worker)
+        self._look, self._worker = None, weakref.ref(worker)  # the looks at the worker before are over
         if share is None:
             self._look = CopyLook(box, None, shared=True, limits=PLAIN)
             self._look.settle()

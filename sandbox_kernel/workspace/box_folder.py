@@ -155,7 +155,9 @@ class BoxFolder:
         """
         names = tuple(path.split("/"))
         if path in self.kept.entries and not users:
-            entry = self.kept.present(path)
+            entry, there = self.kept.present(path), box.look(names)
+            if there is not None and there.type != entry.type:
+                box.remove(names)  # never with what only the session has in a folder
             box.put(entry._replace(mode=usable_mode(entry)), self.kept.root)
         elif box.look(names) is not None:
             with contextlib.suppress(SandboxError):
@@ -164,7 +166,9 @@ class BoxFolder:
     def close(self) -> None:
         """Remove the folder, unless it was given; may be called twice."""
         with self.lock:
-            end, self._end, root, self._root, self._kept = self._end, None, self._root, None, None
+            end, self._end, root, self._root = self._end, None, self._root, None
+            if self.project is None:
+                self._kept = None  # changes to a folder of the user do not look as if there were none
         if end is not None:
             end()
         elif root is not None:

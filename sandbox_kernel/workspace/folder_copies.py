@@ -221,7 +221,8 @@ class FolderCopies:
         there = self.box.look(entry.names)
         one = made.get(entry.inode) if entry.is_file else None
         if entry.is_dir:
-            self.box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
+            mode = entry.mode | 0o700  # never less than it had: a restore that fails half way leaves it so
+            self.box.put(entry._replace(mode=mode)) if there is None else self._set_mode(entry, mode)
         elif entry.type == SYMLINK and (there is None or there.target != entry.target):
             self.box.put(entry)
         elif one is not None and (there is None or there.inode != one.inode):
@@ -234,7 +235,7 @@ class FolderCopies:
                 self.box.take_away(entry.names)
                 there = None
             if there is not None:
-                self._set_mode(entry, 0o600)
+                self._set_mode(entry, entry.mode | 0o600)
             # Times tell nothing here: a page of a mapping that was read first is written without a new time.
             if there is None or there.size != entry.size or self.box.read(entry.names) != entry.data:
                 self.box.put(entry, in_place=True)

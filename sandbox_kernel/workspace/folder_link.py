@@ -99,6 +99,8 @@ class FolderLink:
         #: Where files that are not shared stay for the next kernel; None where they end with the session.
         self.large: LargeFiles | None = None
         self._large_given = False
+        #: Paths that others have changed, while the session is about to be given them.
+        self._theirs: set[str] = set()
 
     @property
     def here(self) -> HereFolder | None:
@@ -142,7 +144,11 @@ class FolderLink:
             differing = {*self.waiting(), *self._of_user()}
             secrets = layer.to_hide() if layer is not None else []
             if differing or secrets:
-                before()
+                self._theirs = differing if self.here is None else set()
+                try:
+                    before()
+                finally:
+                    self._theirs = set()
             # Without renewal a session may have looked at any version of a file since it began.
             self._began_ns = began_ns if renewed or layer is None else layer.began_ns
             if layer is not None:
@@ -220,7 +226,7 @@ class FolderLink:
         """Keep what the session changed; returns notes on what could not be kept."""
         if not found.now:
             return []
-        folder, now = self.folder, dict(found.now)
+        folder, now = self.folder, {path: one for path, one in found.now.items() if path not in self._theirs}
         files = [change for change in found.changes if change.type == FILE and change.kind != "deleted"]
         large = [change.path for change in files if self.here is None and change.size > MAX_SHARED_FILE]
         # No outdated version stays shared of a file that is too large by now.

@@ -141,6 +141,8 @@ def test_a_callback_that_fails_ends_the_run_and_the_caller_gets_its_error(crowde
 
     with pytest.raises(OfTheCallerError):
         crowded.run(python("print(1, flush=True)\nwhile True: pass"), RunContext(on_output=fail))
+    with pytest.raises(OfTheCallerError):
+        crowded.run(python("open('new', 'w').close()"), RunContext(keep=fail))
     assert crowded.run(python("print(2)")).stdout == "2\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -17,6 +18,8 @@ from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.supervisor import WorkerSupervisor
+from sandbox_kernel.session.worker.channel import WorkerChannel
+from sandbox_kernel.session.worker.messages import FromWorker, Frozen
 from tests.session.conftest import Value
 from tests.session.worker.test_hostile_worker import FIND
 
@@ -133,3 +136,31 @@ def test_a_worker_that_floods_the_channel_with_nonsense_is_read_no_more_until_th
     assert stopped.wait(60)
     assert len(reads) < 10
     assert NoteKind.WORKER_ENDED in [note.kind for note in session.run("1").notes]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_front_end_that_fails_between_cells_loses_no_state(session: Session) -> None:
+    class Failing(Heard):
+        def text(self, stream: str, text: str) -> None:
+            self.texts.release()
+            raise RuntimeError("the page is gone")
+
+    late = Failing()
+    front_end = FrontEnd(on_reply=lambda reply: None, late=late)
+    code = "import threading\nx = 2\nthreading.Timer(0.3, lambda: print('late', flush=True)).start()"
+    asyncio.run(session.arun(code, front_end=front_end))
+    assert late.texts.acquire(timeout=60)
+    result = session.run("print(x)")
+    assert (result.stdout, result.notes) == ("2\n", ())
+
+
+def test_messages_that_wait_for_the_next_cell_are_gone_through_once() -> None:
+    ours, theirs = socket.socketpair()
+    channel = WorkerChannel(ours)
+    with theirs:
+        kept: list[FromWorker] = [Frozen(cell=number, pid=0, threads=0, reason="") for number in (1, 2)]
+        channel.put_back(kept[:1])
+        assert channel.read_new() == []
+        channel.put_back(kept[1:])
+        assert channel.read() == kept
+    ours.close()

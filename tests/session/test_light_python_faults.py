@@ -138,6 +138,12 @@ def test_an_exit_of_the_cell_is_told_with_its_code(session: WasmSession) -> None
         assert value(session.run("x")) == "1"
 
 
+def test_the_rest_of_a_cell_that_another_task_ended_does_not_run_with_a_later_cell(session: WasmSession) -> None:
+    ends = "import asyncio\nasync def end():\n    raise SystemExit(3)\nt = asyncio.ensure_future(end())\n"
+    assert session.run(ends + "await asyncio.sleep(0.2)\nprint('the rest')").exit_code == 3
+    assert session.run("await asyncio.sleep(0.5)\nprint('mine')").stdout == "mine\n"
+
+
 def test_a_thread_is_refused_with_the_true_reason(session: WasmSession, backend: WasmBackend) -> None:
     code = "import threading; threading.Thread(target=print).start()"
     for result in (session.run(code), backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=60))):

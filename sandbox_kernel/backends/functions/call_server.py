@@ -65,7 +65,7 @@ class OpenCall:
     number: int
     #: Its record so far.
     call: Call
-    #: The connection that called or read last.
+    #: The connection that called.
     owner: CallConnection
     items: Iterator[object] | AsyncIterator[object] | None = None
     future: Future[object] | None = None
@@ -161,6 +161,8 @@ class CallConnection:
         self._lock = threading.Lock()
         self._running: OpenCall | None = None
         self._cancelled = False
+        #: Whether it has ended: its streams go with it, also one that another connection reads just now.
+        self.over = False
         #: Bytes that were read and belong to the next message.
         self._held = bytearray()
 
@@ -203,6 +205,7 @@ class CallConnection:
         except OSError:
             pass  # the program closed the connection, or broke it
         finally:
+            self.over = True
             for number in self._budget.streams_of(self):
                 self._budget.streams.pop(number, None)
             self._socket.close()
@@ -296,7 +299,10 @@ class CallConnection:
             self._budget.take_bytes(len(sent))
             ended = stream is None
         except (StopIteration, StopAsyncIteration) as stop:
-            sent = _dump(_error("RuntimeError", f"{type(stop).__name__} raised") if stream is None else {"end": True})
+            sent = _dump({"end": True})
+            if stream is None:
+                outcome, error = CallOutcome.ERROR, f"{type(stop).__name__} raised"
+                sent = _dump(_error("RuntimeError", error))
         except BudgetSpent as spent:
             outcome, error = CallOutcome.ERROR, str(spent)
             sent = _dump(_error("LimitReached", error))
@@ -317,6 +323,8 @@ class CallConnection:
             self._budget.records[number] = running.call
             if stream is not None and not ended:
                 self._budget.streams[stream] = running
+                if running.owner.over:
+                    self._budget.streams.pop(stream, None)
         self._socket.sendall(frame(sent))
         return True
 

@@ -55,6 +55,7 @@ def inherited():
 attempt("inherit the host's environment", inherited)
 def environment():
     for path in glob.glob("/proc/[0-9]*/environ"):
+        if path == "/proc/%d/environ" % os.getpid(): continue
         try:
             with open(path, "rb") as file:
                 if bait["variable"].encode() in file.read(): return "found it"

@@ -167,8 +167,10 @@ class WasmStore:
             with LockedFolder.alone(self.folder):
                 secret = self._secret_there()
                 if secret is None:
-                    secret = secrets.token_bytes(_KEY_BYTES)
-                    OwnFiles(self.folder).write(_KEY, secret)
+                    OwnFiles(self.folder).write(_KEY, secrets.token_bytes(_KEY_BYTES))
+                    secret = self._secret_there()
+        if secret is None:
+            raise OSError("its key cannot be kept; is the disk full?")
         return secret
 
     def _secret_there(self) -> bytes | None:

@@ -1,6 +1,6 @@
 """The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail, never in the host's process.
 
-A module takes two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store),
+A module takes two steps, each in a jail of its own: compile (checked, limited, the result kept in a private folder),
 then run. Both count against the time limit of the request. Languages run on interpreters that are modules too
 (``languages/guests.toml``) and are prepared once.
 """

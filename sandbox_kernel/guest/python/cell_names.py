@@ -7,6 +7,7 @@ no file of a cell, and a cell's text cannot be exchanged for another one.
 
 from __future__ import annotations
 
+import binascii
 from collections import OrderedDict
 
 TYPE_CHECKING = False
@@ -15,13 +16,21 @@ if TYPE_CHECKING:
 
 #: The same as on the host (``session/debug_link.py``).
 CELL_FOLDER, CELL_SUFFIX, SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
+#: Longer cells, in bytes, get a number that is cheaper to compute than JupyterLab's, unless they are debugged.
+_LONG = 8192
 #: How many texts are kept for a debugger, and how long one may be in characters.
 MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
 
 
 def cell_file(raw_code: str, code: str = "", number: int = 0) -> str:
-    """Return the name for a cell, by which a debugger knows it; IPython gives three arguments."""
-    return f"{CELL_FOLDER}{murmur2(raw_code.encode('utf-8', 'surrogatepass'), SEED)}{CELL_SUFFIX}"
+    """Return the name for a cell; IPython gives three arguments."""
+    data = raw_code.encode("utf-8", "surrogatepass")
+    return f"{CELL_FOLDER}{murmur2(data, SEED) if len(data) <= _LONG else binascii.crc32(data)}{CELL_SUFFIX}"
+
+
+def path_of(code: str) -> str:
+    """Return the path by which a debugger knows a cell with this text."""
+    return f"{CELL_FOLDER}{murmur2(code.encode('utf-8', 'surrogatepass'), SEED)}{CELL_SUFFIX}"
 
 
 def murmur2(data: bytes, seed: int) -> int:
@@ -50,7 +59,7 @@ class CellTexts:
 
         They differ when the cell has ``%sandbox`` lines or begins with an empty line; line numbers are the same.
         """
-        path = cell_file(code)
+        path = path_of(code)
         for kept, key, value in ((self.texts, path, code), (self._paths, program, path)):
             if len(program) <= MAX_TEXT and len(code) <= MAX_TEXT:
                 kept[key] = value

@@ -66,6 +66,9 @@ def install(letter: dict[str, object], folders: Folders, scratch: str, indexes: 
     ``letter`` is what the guest sent: the words of the line, its folder, version, index and import paths. ``scratch``
     is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none.
     """
+    for left in os.listdir(scratch):  # of a cell that was ended while pip ran
+        if left.startswith("pip-"):
+            shutil.rmtree(os.path.join(scratch, left), ignore_errors=True)
     name = f"/box/.pip-{secrets.token_hex(8)}"
     aside, target = tempfile.mkdtemp(prefix="pip-", dir=scratch), folders.host_path("/box") + name.removeprefix("/box")
     try:

@@ -284,7 +284,13 @@ class CgroupMeter(Meter):
 
     def usage_bytes(self) -> int:
         """See ``Meter``. Counts caches that can be reclaimed too; 0 for a group that was removed."""
-        return _number(f"{self._memory}/{_USAGE[self._version]}") or 0
+        try:
+            return _number(f"{self._memory}/{_USAGE[self._version]}") or 0
+        except OSError as error:
+            # A host that is short of descriptors for a moment: the kernel's own limit holds meanwhile.
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return 0
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""

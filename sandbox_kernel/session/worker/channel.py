@@ -129,17 +129,22 @@ class WorkerChannel:
         host cannot find out which process wrote the data: discarding it could make the caller wait for a message that
         never comes.
         """
+        found = self.read_new()
+        kept, self._kept = self._kept, []
+        return [*kept, *found]
+
+    def read_new(self) -> list[FromWorker]:
+        """As ``read``, without what was put back: nobody goes through that again for each new message."""
         if self._problem is None:
-            kept, self._kept = self._kept, []
             try:
-                return [*kept, *self._read_new()]
+                return self._read_new()
             except SessionError as error:
                 self._problem = error
         raise self._problem
 
     def put_back(self, messages: list[FromWorker]) -> None:
         """Keep messages for the next ``read``: they came with an awaited one, or between cells."""
-        self._kept = [*messages, *self._kept]
+        self._kept += messages
         if len(self._kept) > MAX_WAITING:
             self._problem = SessionError(f"the worker sent more than {MAX_WAITING} messages between cells")
             self._kept = []

@@ -21,6 +21,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.changes import same_entry
+from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, why_no_name
 from sandbox_kernel.workspace.tree.beneath import in_folder
 from sandbox_kernel.workspace.tree.paths import Names, folders_above
@@ -185,7 +186,7 @@ class KeptChanges:
         types = (FILE, DIRECTORY) if self._project is None else (FILE, SYMLINK)
         for entry in [each for each in walk if each.type in types and each.path not in self.entries]:
             applied = self._project is not None and same_entry(self.root, self._project.root, entry.path)
-            if applied or (entry.is_file and entry.name.startswith(TEMPORARY)):
+            if applied or (entry.is_file and TEMPORARY.fullmatch(entry.name)):
                 self.root.remove(entry.names)
             else:
                 base = self.users(entry.path)
@@ -256,7 +257,7 @@ class KeptChanges:
 
     def remove(self, path: str, began_ns: int = _NEVER_NS) -> None:
         """Keep that a path is gone; a path that the user does not have is forgotten."""
-        if self.users(path) is None:
+        if self.users(path) is None or is_hidden(path):  # what no program sees none can remove
             self.forget(path)
         else:
             self.clear(path)

@@ -58,6 +58,7 @@ class CopyLook:
         """
         now = self._look()
         if paths is not None:
+            paths = frozenset(paths)  # asked for each name of every path
             above = {folder for path in paths for folder in folders_above(path)}
             now = self._seen.taking(now, lambda path: path in above or covered(path, paths))
         self._seen = now

@@ -109,6 +109,8 @@ class SessionLayer(FolderCopies):
         self._refuse_part(walk.unseen)
         then, now = LayerView(self._project, copy.entries), LayerView(self._project, present)
         folders: list[Entry] = []
+        made: dict[int, Entry] = {}
+        inodes: set[int] = set()
         for path in sorted(touched(then, now)):
             names, wanted = tuple(path.split("/")), then.at(path)
             there = self.box.look(names)
@@ -119,7 +121,7 @@ class SessionLayer(FolderCopies):
                 continue
             if wanted.is_file and path not in then.entries:
                 wanted = wanted._replace(data=self._project.root.read(names, self.most_copy_bytes))
-            self._put(wanted, {}, set())
+            self._put(wanted, made if path in then.entries else {}, inodes)
             folders += [wanted] if wanted.is_dir else []
         for folder in reversed(folders):
             self._finish(folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterable, Iterator
@@ -33,8 +34,8 @@ REMOVAL_SECONDS = 120.0
 _CHUNK = MIB
 #: Flags to make a file that is not there yet.
 MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: How the name of a file begins while it is being written.
-TEMPORARY = ".sk-"
+#: The name of a file while it is being written.
+TEMPORARY = re.compile(r"\.sk-[0-9a-f]{16}")
 
 
 class Rooted:
@@ -149,7 +150,7 @@ class Rooted:
         names = names_beneath(path)
         with explained("write", path):
             parent = self._make_folders(names[:-1])
-        temporary = f"{TEMPORARY}{os.urandom(8).hex()}"
+        temporary = f".sk-{os.urandom(8).hex()}"
         try:
             with explained("write", path), as_owner_of(parent):
                 fd = os.open(temporary, MAKE, 0o600, dir_fd=parent)

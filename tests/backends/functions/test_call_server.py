@@ -254,10 +254,15 @@ def test_a_function_that_raises_no_ordinary_exception_is_written_down() -> None:
     def odd() -> None:
         raise _Odd("x")
 
-    with serving(odd=odd) as server:
+    with serving(odd=odd, ended=lambda: next(iter(()))) as server:
         with pytest.raises(HostError, match="_Odd: x"):
             Caller(server.hatch).call("odd", [], {})
-        assert [(call.name, call.outcome, call.error) for call in server.finish()] == [("odd", "error", "_Odd: x")]
+        with pytest.raises(HostError, match="StopIteration raised"):
+            Caller(server.hatch).call("ended", [], {})
+        assert [(call.name, call.outcome, call.error) for call in server.finish()] == [
+            ("odd", "error", "_Odd: x"),
+            ("ended", "error", "StopIteration raised"),
+        ]
 
 
 def test_functions_that_still_block_take_no_calls_from_later_cells(program: Program) -> None:
@@ -336,6 +341,29 @@ def test_reading_a_stream_over_another_connection_makes_no_room_for_more() -> No
             for _ in range(call_server.MAX_STREAMS + 1):
                 answer, _ = one.ask({"call": "rows"})
                 other.ask({"next": answer["stream"]})
+
+
+def test_a_stream_that_is_read_while_its_connection_ends_goes_with_it() -> None:
+    reading, ended = threading.Event(), threading.Event()
+
+    def rows() -> Iterator[int]:
+        reading.set()
+        ended.wait()
+        yield 1
+
+    with serving(rows=rows) as server:
+        one, other = Caller(server.hatch), Caller(server.hatch)
+        answer, _ = one.ask({"call": "rows"})
+        (opener,) = server._connections
+        reader = threading.Thread(target=other.ask, args=({"next": answer["stream"]},))
+        reader.start()
+        reading.wait()
+        opener.cancel()
+        while not opener.over:
+            os.sched_yield()
+        ended.set()
+        reader.join()
+        assert not server._budget.streams
 
 
 def test_a_stream_is_read_by_any_thread_and_never_mistaken_for_another() -> None:

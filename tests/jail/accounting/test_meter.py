@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -174,3 +175,19 @@ def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(noth
     with pytest.raises(EnforcerFailed, match="removed the sandbox's control group"):
         backend.run(request, RunContext(on_output=lambda *_: empty_groups() and None))
     assert backend.run(replace(request, code="print(1)")).ok
+
+
+def test_memory_that_cannot_be_read_for_lack_of_descriptors_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = object.__new__(meter.CgroupMeter)
+    counted._memory, counted._version = "/group", 2
+
+    def usage(error: int) -> int:
+        def refuse(path: str) -> bytes:
+            raise OSError(error, os.strerror(error), path)
+
+        monkeypatch.setattr(meter, "read_once", refuse)
+        return counted.usage_bytes()
+
+    assert [usage(error) for error in (errno.EMFILE, errno.ENFILE, errno.ENOENT)] == [0, 0, 0]
+    with pytest.raises(PermissionError):
+        usage(errno.EACCES)

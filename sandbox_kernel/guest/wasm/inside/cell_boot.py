@@ -437,7 +437,15 @@ def _evaluated(parts: list[types.CodeType], main: dict[str, object]) -> object:
 
     if not _loops or _loops[-1].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
-    return _loops[-1].run_until_complete(_awaited(parts, main))
+    loop = _loops[-1]
+    task = loop.create_task(_awaited(parts, main))
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        # Another task's exit or interrupt leaves it unfinished: its rest must not run with a later cell.
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task], timeout=1))
 
 
 async def _awaited(parts: list[types.CodeType], main: dict[str, object]) -> object:

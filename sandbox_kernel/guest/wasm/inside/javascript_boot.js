@@ -413,7 +413,6 @@
     begin: (argv, env) => { process.argv = JSON.parse(argv); process.env = JSON.parse(env); process.exitCode = undefined; },
     exitCode: () => process.exitCode ?? 0,
     timers: () => timers.size,
-    dropTimers: () => timers.clear(),
     members: (path, prefix) => {
       const found = walk(JSON.parse(path));
       const all = found === undefined ? [] : JSON.parse(path).length ? names(found.value) : [...names(globalThis), ...KEYWORDS];
