@@ -167,7 +167,7 @@ class BoxFolder:
         """Remove the folder, unless it was given; may be called twice."""
         with self.lock:
             end, self._end, root, self._root = self._end, None, self._root, None
-            if self.over is None:
+            if self.project is None:
                 self._kept = None  # changes to a folder of the user do not look as if there were none
         if end is not None:
             end()
