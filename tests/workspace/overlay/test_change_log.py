@@ -88,14 +88,14 @@ def test_a_kernel_that_was_killed_while_it_kept_a_change_leaves_no_half_of_it(pr
     with open(place / "changes", "ab") as log:
         log.write(b'["data/more.csv", [["data/more.csv", "file", 3, 420], nul')
     (place / "files/unlisted.txt").write_text("complete")
-    (place / "files/data/.sk-0123").write_text("half")
+    (place / "files/data/.sk-0123456789abcdef").write_text("half")
     (place / "files/link").symlink_to("run.sh")
     here = opened(project, place)
     assert [(change.path, change.kind) for change in here.diff()] == [
         ("data/rows.csv", "modified"),
         ("unlisted.txt", "created"),
     ]
-    assert not os.path.lexists(place / "files/data/.sk-0123")
+    assert not os.path.lexists(place / "files/data/.sk-0123456789abcdef")
     assert not os.path.lexists(place / "files/link"), "the same as the user's"
     here.close()
     assert opened(project, place).found == 2
