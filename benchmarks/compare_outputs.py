@@ -33,7 +33,7 @@ from benchmarks.kernel_peers import REPOSITORY
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine
 from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
-from sandbox_kernel.notebook.sandboxes import KEEP_VARIABLE, NOTEBOOK_VARIABLE
+from sandbox_kernel.notebook.sandboxes import KEEP_VARIABLE
 
 #: The text of what each code cell showed, in the order of the notebook.
 Outputs = list[str]
@@ -143,7 +143,7 @@ def run_all(folder: Path, name: str, spec: Path, limits: str) -> Outputs:
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
             "IPYTHONDIR": own,
-            NOTEBOOK_VARIABLE: str(folder / name),
+            "JPY_SESSION_NAME": str(folder / name),
             OPTIONS_VARIABLE: f"--here{limits}",
             KEEP_VARIABLE: "0",
         }

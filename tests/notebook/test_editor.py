@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import Language
-from sandbox_kernel.notebook import cell_requests
+from sandbox_kernel.notebook import cell_requests, render
 from sandbox_kernel.notebook.cell_requests import CellRequests
 from sandbox_kernel.notebook.editor import (
     MAX_ENTRIES,
@@ -23,7 +23,6 @@ from sandbox_kernel.notebook.editor import (
     with_magics,
 )
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.render import framed
 from sandbox_kernel.untrusted import sanitize
 
 
@@ -247,7 +246,7 @@ def test_a_docstring_is_not_checked_on_the_loop_of_the_kernel(monkeypatch: pytes
 
 @pytest.mark.attack("O01", "kernel")
 def test_a_docstring_carries_no_markdown_and_no_bomb() -> None:
-    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": framed("<h1>x</h1>\n")}
+    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": render._FRAME.format("<h1>x</h1>\n")}
     bomb = "<b " + " ".join(f"a{number}=1" for number in range(60_000)) + ">"
     assert "not shown" in str(_inspect({"text/html": bomb})["data"])
     assert "more than 64 attributes" in str(_inspect({"text/html": f"{bomb[:100_000]}>"})["data"])
