@@ -91,6 +91,7 @@ def test_more_cells_than_may_wait_end_checkpoints_without_a_pause(
 
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: True)
+    monkeypatch.setattr("sandbox_kernel.session.worker.memory_budget.MemoryBudget.has_room", lambda budget: True)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: None)
     session = open_one(checkpoints=1)
     cells_back_to_back(session)
