@@ -103,7 +103,11 @@ def is_hidden(path: str) -> bool:
     return any(_matches("/".join(parts[: depth + 1]), name) for depth, name in enumerate(parts))
 
 
-def _matches(path: str, name: str) -> bool:
+#: A copy of a copy of a copy …: nobody makes one, and each costs all patterns. It is hidden.
+_MOST_COPIES = 4
+
+
+def _matches(path: str, name: str, copies: int = 0) -> bool:
     stem, dot, suffix = name.rpartition(".")
     suffix = suffix.lower() if dot else ""
     if (suffix in _suffixes or _single.match(name) is not None) and name not in SHOWN:
@@ -111,8 +115,10 @@ def _matches(path: str, name: str) -> bool:
     if _last_of_ends.match(name) is not None and _ends.match(path) is not None:
         return True
     if name.endswith(("~", "#")) or suffix in _COPIES or suffix.startswith("sw"):
-        backup = _BACKUP.match(name)
-        if backup is not None and _matches(path[: -len(name)] + backup["name"], backup["name"]):
+        if copies == _MOST_COPIES:
+            return True
+        backup = _BACKUP.match(name.rstrip("~#") + name[-1] if name[-1] in "~#" else name)
+        if backup is not None and _matches(path[: -len(name)] + backup["name"], backup["name"], copies + 1):
             return True
     dotted = name.startswith(".") and _shown.match(name) is None
     if not _PUBLIC.isdisjoint(path.split("/")[:-1]):

@@ -25,7 +25,7 @@ from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.layer import LayerView, touched
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry
 
@@ -75,6 +75,7 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept], *, bi
     parts: list[str] = []
     left_out: list[str] = []
     size, effort = 0, DiffEffort()
+    filled = {above for path, kept in entries.items() if not kept.is_gone for above in folders_above(path)}
     for path, kept in sorted(entries.items()):
         if left_out and not binary:
             break  # cut here: nothing further is read
@@ -85,7 +86,11 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept], *, bi
             why = "your version is hidden from programs" if is_hidden(path) and sides[0] else "not shown as text"
             how = "deleted" if sides[1] is None else "created" if sides[0] is None else "modified"
             part = f"# {display_name(path)}: {how}, {why}, {kept.entry.size} bytes\n"
-        if part is None or size + len(part) > most or (binary and not part and not _is_implied(path, kept, entries)):
+        if (
+            part is None
+            or size + len(part) > most
+            or (binary and not part and not _is_implied(kept, inside=path in filled))
+        ):
             left_out.append(path)
         else:
             parts.append(part)
@@ -95,11 +100,10 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept], *, bi
     return WholePatch("".join(parts), tuple(left_out))
 
 
-def _is_implied(path: str, kept: Kept, entries: Mapping[str, Kept]) -> bool:
+def _is_implied(kept: Kept, *, inside: bool) -> bool:
     """Whether git makes or removes a folder by itself, with the files in it."""
     if kept.is_gone:
         return kept.on_folder
-    inside = any(other.startswith(f"{path}/") and not each.is_gone for other, each in entries.items())
     return kept.entry.is_dir and inside and not kept.on_folder
 
 

@@ -61,11 +61,14 @@ OBEYED_FOLDERS = (
 OBEYED = (
     # Builds, tests, packages and environments.
     "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
+    "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "*_build.py",
+    "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
     "requirements*.txt", "constraints*.txt", "compile_flags.txt", "*policy*.json", "*policy*.y*ml",
     # Agents.
     "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
+    "codebuddy*.md", "iflow*.md", "soul.md",
     "warp.md", "grok.md", "jules.md", "replit.md", "knowledge.md", "conventions.md", "rules*.md", "prompt*.md",
     "memory*.md", "skill*.md", "llms*.txt", "*.instructions.md", "*.prompt.md", "*.chatmode.md",
 )  # fmt: skip
@@ -229,6 +232,8 @@ def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
         at.append(name)
         inner = "/".join(at)
         known = entries.get(inner)
+        if known is not None and known.base is not None and known.base.type == SYMLINK:
+            return True  # a link of the user: whether its change is applied is not known here
         link = known.entry.target if known is not None else obeyed.project.read_link(inner)
         if link is not None:
             followed += 1
@@ -267,11 +272,8 @@ class Obeyed:
             return True
         if base is not None and _folded(path).endswith(".ipynb"):
             return True
-        if base is not None and base.type == SYMLINK:
-            # In place of a link to a folder, now or by the next apply, would be another folder of that name.
-            if os.path.isdir(os.path.join(self.project.path, path)):
-                return True
-        elif base is not None and kept.entry.type == SYMLINK:
+        # A link of the user may stand in the middle of a chain from a name that a tool obeys.
+        if base is not None and SYMLINK in (base.type, kept.entry.type):
             return True
         mode = kept.entry.mode
         if kept.entry.is_dir:

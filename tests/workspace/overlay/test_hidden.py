@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.workspace import hidden
 from sandbox_kernel.workspace.hidden import HiddenFiles, is_hidden
 
 
@@ -86,3 +87,13 @@ def test_secrets_are_hidden_whatever_suffix_has_no_source_and_in_public_folders(
         ".hg/store",
     )
     assert [path for path in shown if is_hidden(path)] == []
+
+
+def test_copies_of_copies_are_looked_through_a_few_times_and_then_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    look = hidden._matches
+    monkeypatch.setattr(hidden, "_matches", lambda path, name, copies=0: asked.append(name) or look(path, name, copies))
+    assert not is_hidden("rows.csv" + "~" * 245)
+    assert is_hidden(".env" + "~" * 200)
+    assert is_hidden("rows.csv" + ".bak" * 50)
+    assert len(asked) < 20

@@ -46,6 +46,7 @@ OBEYED_WITHOUT_ASKING = [
     ".gitmodules", ".zed/settings.json", "a.pth", "sitecustomize.py", "CLAUDE.local.md", "opencode.json",
     "AGENTS.override.md", "lefthook-local.yml", "x.sublime-project", "azure-pipelines.yml", "Jenkinsfile", "Makefile",
     "conftest.py", "setup.py", "pyproject.toml", "package.json", "noxfile.py", "Dockerfile", "sub/eslint.config.mjs",
+    "gems.rb", "rakefile.rb", "project.clj", "pdm_build.py", "vitest.workspace.ts", "CODEBUDDY.md", "SOUL.md",
     ".nobody_knows_this_tool", "sub/.nor/this/one.txt", "node_modules/x/index.js", "env/lib/site-packages/six.py",
     # Bytecode and libraries that are loaded in place of a source which nobody changed.
     "src/__pycache__/tool.cpython-311.pyc", "src/tool.so", "src/tool.cpython-311-x86_64-linux-gnu.so",
@@ -167,8 +168,18 @@ def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: 
         "os.mkdir('all'); os.chmod('all', 0o777); open('all/x.csv', 'w').write('x')\n"
         "open('run.sh', 'a').write('x'); open('data/rows.csv', 'a').write('x'); os.unlink('link.md'); open('link.md', 'w')",
     )
-    assert written == {"run.sh", "data/rows.csv", "link.md"}
-    assert held == {"new.sh", "open.txt", "setuid.txt", "src/tool.py", "private.txt", "data", "all", "all/x.csv"}
+    assert written == {"run.sh", "data/rows.csv"}
+    assert held == {
+        "link.md",
+        "new.sh",
+        "open.txt",
+        "setuid.txt",
+        "src/tool.py",
+        "private.txt",
+        "data",
+        "all",
+        "all/x.csv",
+    }
 
 
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history", "bin/activate"])
@@ -285,6 +296,23 @@ def test_where_a_link_of_the_user_leads_that_a_tool_obeys_is_held_back(project: 
     for path in ("docs/guide.md", "prompts/new.md", "src/tool.py", "docs/other.md"):
         here.write(path, "x")
     assert applied(here) == ["docs/other.md"]
+
+
+def test_a_link_of_the_user_in_the_middle_of_a_chain_is_changed_only_by_its_name(project: Path) -> None:
+    for folder in (".git/hooks", "tools"):
+        (project / folder).mkdir(parents=True)
+    for name in ("check-v1.sh", "bench.sh"):
+        (project / "tools" / name).write_text("mine")
+    (project / "tools/check.sh").symlink_to("check-v1.sh")
+    (project / ".git/hooks/pre-commit").symlink_to("../../tools/check.sh")
+    (project / "prod").symlink_to("/mnt")
+    written, held = by_agent(
+        project,
+        "import os\nos.unlink('tools/check.sh'); os.symlink('bench.sh', 'tools/check.sh')\n"
+        "os.unlink('prod'); os.symlink('prod/table.csv', 'out.csv'); open('fine.csv', 'w')",
+    )
+    assert written == {"fine.csv"}
+    assert held == {"tools/check.sh", "prod", "out.csv"}
 
 
 def test_a_folder_that_became_a_link_is_held_back_with_what_was_in_it(project: Path) -> None:
