@@ -215,13 +215,13 @@ def _marks() -> tuple[frozenset[str], re.Pattern[str]]:
 
 
 #: Letters that are written from right to left, and what sets a direction.
-_RIGHT = (
-    "\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff"
-    "\U00010800-\U00010fff\U0001e800-\U0001efff"
-)
+_LETTERS = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
+_SETTERS = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_RIGHT = _LETTERS + _SETTERS
 _FROM_RIGHT = re.compile(f"[{_RIGHT}]")
 #: One or several words of them in a line: signs between them take their direction, letters and digits do not.
-_STRETCH = re.compile(rf"[{_RIGHT}]++(?:[^\w\n]++[{_RIGHT}]++)*+")
+# What stands between two letters is none of them: else each match would eat the rest of the text and give it back.
+_STRETCH = re.compile(rf"[{_SETTERS}]|[{_LETTERS}]++(?:[^\w\n{_RIGHT}]++[{_LETTERS}]++)*+")
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 #: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
 _ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}

@@ -160,7 +160,10 @@ def _name(mime: object) -> str:
 
 def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if mime == "application/json":
-        return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), ()
+        written = json.dumps(check_json(value), ensure_ascii=False)
+        if turns(written) > MAX_TURNS:
+            raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
+        return json.loads(unmarked(written)), ()
     if mime not in _NAMES:
         raise ContentRefused(_NEVER.get(mime, ("", _OTHER))[1])
     # nbformat allows text as a list of lines.

@@ -184,3 +184,11 @@ def test_lines_that_a_page_would_lay_out_for_seconds_are_left_out_and_counted() 
     coloured = ColourFilter()
     shown_last = coloured.feed("\x1b[97m" + "\n" * 100_001 + "\x1b[0m") + coloured.close()
     assert shown_last.rindex("\x1b[0m") > shown_last.rindex("\x1b[97m")
+
+
+@pytest.mark.parametrize(
+    "unit", ["\u200f ", "\u060c ", "\u05be ", "\u0600 ", "\u2066 \u2069 ", "\u05d0 ", "\u05d0 a", "\u200f\u05d0 "]
+)
+def test_a_megabyte_of_signs_that_set_a_direction_is_gone_through_once(unit: str) -> None:
+    # In a time that grows with the square of the text this would take hours, and the test's own limit ends it.
+    assert turns(only_colours(unit * (1_000_000 // len(unit)))) <= MAX_TURNS
