@@ -17,8 +17,7 @@ PACKAGE = Path(sandbox_kernel.__file__).parent
 TIME_OF_DAY = {
     "backends/dask/dask_backend.py": "files that are as young as the run are compared by content",
     "backends/probes/capabilities.py": "when the report was measured",
-    "backends/process.py": "files that are as young as the run are compared by content",
-    "backends/wasm/wasm_backend.py": "files that are as young as the run are compared by content",
+    "backends/base.py": "files that are as young as the run are compared by content",
     "guest/wasm/inside/image_boot.py": "logging shows the time since the program began, not since the image was made",
     "guest/wasm/wasi.py": "the guest asked for it",
     "util/own_folder.py": "files that a dead host left aside",
