@@ -37,6 +37,8 @@ def test_without_the_flag_or_with_an_empty_part_of_pythonpath_only_what_is_named
     told = leave_modules(tmp_path)
     (tmp_path / "sandbox_kernel.py").unlink()
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:")
-    for words in (["-m", "sandbox_kernel", "--version"], ["-m", "sandbox_kernel.wrapped", "--help"]):
-        subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    # A wrapped kernel without the arguments of its kernelspec says so and ends with 2.
+    for words, code in (("sandbox_kernel --version", 0), ("sandbox_kernel.wrapped --help", 2)):
+        done = subprocess.run([sys.executable, "-m", *words.split()], cwd=tmp_path, capture_output=True, timeout=60)
+        assert done.returncode == code, done.stderr
     assert not told.exists()

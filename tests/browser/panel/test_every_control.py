@@ -48,8 +48,8 @@ SHOWN_ELSEWHERE = {
 }
 #: Each of these belongs to one kind of walls.
 OF_WALLS = {
-    BUBBLEWRAP: {"hint_place", "hint_rename", "no_network"},
-    LANDLOCK: {"hint_place", "never_network"},
+    BUBBLEWRAP: {"hint_rename", "no_network"},
+    LANDLOCK: {"never_network"},
 }
 
 

@@ -123,11 +123,19 @@ class Walk:
         return self.output(name).get_by_role("button", name=what)
 
     def press_offer(self, name: str, what: str) -> None:
-        """Click it when it has stood in the window for long enough."""
-        self.offer(name, what).scroll_into_view_if_needed()
-        self.offer(name, what).click(trial=True)  # scrolls as a click does
-        expect(self.offer(name, what)).to_be_enabled()
-        self.offer(name, what).click()
+        """Click it when it has stood in the window for long enough; again, as a user would, when that click moved it."""
+        offer = self.offer(name, what)
+        for _ in range(5):
+            offer.scroll_into_view_if_needed()
+            expect(offer).to_be_enabled()
+            # A press that is ignored does not reach listeners that were added later.
+            counted = offer.evaluate_handle(
+                "(node) => { const pressed = { times: 0 }; node.addEventListener('click', () => pressed.times++); return pressed }"
+            )
+            offer.click()
+            if counted.evaluate("(pressed) => pressed.times"):
+                return
+        raise AssertionError(f"five presses of {what!r} were ignored")
 
     def button(self, name: str) -> Locator:
         return panel(self.lab).get_by_role("button", name=name, exact=True)
