@@ -49,8 +49,8 @@ class Room(NamedTuple):
 _NEVER_NS = 1 << 63
 _stamps = itertools.count(time.time_ns())
 _FILES, _LOG = "files", "changes"
-#: More than the lines of the most changes that are kept.
-_MOST_LOG = 64 << 20
+#: The most bytes of a log, and from how many on it is written anew when half of its lines are old.
+_MOST_LOG, _SMALL_LOG = 64 << 20, 1 << 20
 _KINDS = (FILE, DIRECTORY, SYMLINK, GONE)
 
 
@@ -82,8 +82,9 @@ class ChangeLog:
 
     Each change is one line at the end of a file, so that writing one costs nothing of those before it; a line that was
     cut off is left out. Contents are replaced whole before their line is written: a kernel that is killed between the
-    two leaves a complete file without a line, which is found and kept as a change of unknown base. Raises ``OSError``
-    when there cannot be a folder that no other user can change.
+    two leaves a complete file without a line, which is found and kept as a change of unknown base, as are changes with
+    names so long that their lines exceed ``_MOST_LOG``. Raises ``OSError`` when there cannot be a folder that no other
+    user can change.
     """
 
     def __init__(self, place: str) -> None:
@@ -92,16 +93,24 @@ class ChangeLog:
         self.files = os.path.join(place, _FILES)
         make_own_folder(self.files)
         self._place = place
-        self._fd = self._open()
+        self._fd = -1
+        self._open()
 
-    def _open(self) -> int:
+    def _open(self) -> None:
+        self.close()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(os.path.join(self._place, _LOG), flags, 0o600)
+        self._fd = os.open(os.path.join(self._place, _LOG), flags, 0o600)
+        self._first_size = self._size = os.fstat(self._fd).st_size
 
-    def note(self, path: str, kept: Kept | None) -> None:
-        """Write down what shall stand at a path; None when it is as the user has it. A full disk is not an error."""
+    def note(self, path: str, entries: Mapping[str, Kept]) -> None:
+        """Write down what shall stand at a path; without an entry it is as the user has it. A full disk is no error."""
         with contextlib.suppress(OSError):
-            os.write(self._fd, _line(path, kept))
+            if self._size > max(2 * self._first_size, _SMALL_LOG):
+                self.rewrite(entries)
+            else:
+                line = _line(path, entries.get(path))
+                if self._size + len(line) <= _MOST_LOG:
+                    self._size += os.write(self._fd, line)
 
     def read(self) -> dict[str, Kept]:
         """Return the last state of every path."""
@@ -111,21 +120,24 @@ class ChangeLog:
         whole = data if len(data) == size else data[: data.rfind(b"\n") + 1]
         for line in whole.split(b"\n"):
             with contextlib.suppress(ValueError, TypeError):
-                path, told = json.loads(line)
+                path, told = json.loads(line.decode("utf-8", "surrogateescape"))
                 found.pop(path, None)
                 if told is not None:
                     entry, base, unsure, stamp = told
-                    kept = Kept(Entry(*entry), None if base is None else Entry(*base), unsure, stamp)
+                    kept = Kept(Entry(path, *entry), None if base is None else Entry(path, *base), unsure, stamp)
                     if kept.entry.type in _KINDS:
                         found[path] = kept
         return found
 
     def rewrite(self, entries: Mapping[str, Kept]) -> None:
         """Replace the log by one that has these changes alone."""
+        lines = bytearray()
+        for path, kept in entries.items():
+            if len(lines) + len(line := _line(path, kept)) <= _MOST_LOG:
+                lines += line
         with Rooted.at(self._place) as own:
-            own.write(_LOG, b"".join(_line(path, kept) for path, kept in entries.items()), 0o600)
-        self.close()
-        self._fd = self._open()
+            own.write(_LOG, bytes(lines), 0o600)
+        self._open()
 
     def close(self) -> None:
         """Close the file; may be called twice."""
@@ -135,8 +147,8 @@ class ChangeLog:
 
 
 def _line(path: str, kept: Kept | None) -> bytes:
-    told = None if kept is None else [kept.entry, kept.base, kept.unsure, kept.stamp]
-    return json.dumps([path, told]).encode() + b"\n"
+    told = None if kept is None else [kept.entry[1:], kept.base and kept.base[1:], kept.unsure, kept.stamp]
+    return json.dumps([path, told], ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def changes_waiting(work: KeptWork) -> list[tuple[str, int]]:
@@ -269,7 +281,7 @@ class KeptChanges:
         known = self.entries.pop(path, None)
         self._held -= _bytes(known)
         if known is not None and self._log is not None:
-            self._log.note(path, None)
+            self._log.note(path, self.entries)
 
     def note_written(self, path: str) -> None:
         """Note down what the host has written into the private folder itself."""
@@ -297,7 +309,7 @@ class KeptChanges:
         self.entries[entry.path] = kept
         self._held += _bytes(kept) - _bytes(known)
         if self._log is not None:
-            self._log.note(entry.path, kept)
+            self._log.note(entry.path, self.entries)
 
     def clear(self, path: str) -> None:
         """Remove what is kept at a path. What is below a folder has entries of its own, and stays with them."""

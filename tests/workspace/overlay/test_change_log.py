@@ -119,13 +119,45 @@ def test_lines_that_nobody_wrote_are_not_believed(project: Path, place: Path) ->
     lines = [
         b'{"a": 1}',
         b"[1]",
-        b'["x", [["x", "device"], null, false, 1]]',
-        b'["../up", [["../up", "gone"], null, false, 1]]',
-        b'["y", [["y", "file"], null]]',
+        b'["x", [["device"], null, false, 1]]',
+        b'["../up", [["gone"], null, false, 1]]',
+        b'["y", [["file"], null]]',
         b"\xff",
     ]
     (place / "changes").write_bytes(b"\n".join(lines) + b"\n")
     assert opened(project, place).found == 0
+
+
+def test_a_log_stays_small_however_often_files_of_long_names_change(
+    project: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = os.fsdecode(b"\xff" * 240)
+    monkeypatch.setattr("sandbox_kernel.workspace.overlay.kept_changes._SMALL_LOG", 4000)
+    here = opened(project, place)
+    for number in range(200):
+        here.write(name, str(number))
+        assert (place / "changes").stat().st_size < 5000
+    here.remove("data/more.csv")
+    told = here.diff()
+    here.close()
+    again = opened(project, place)
+    assert again.diff() == told and len(told) == 2
+    again.close()
+
+
+def test_a_change_whose_line_has_no_room_in_the_log_is_kept(
+    project: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.workspace.overlay.kept_changes._MOST_LOG", 1000)
+    here = opened(project, place)
+    names = [f"{number}{'n' * 200}" for number in range(20)]
+    for name in names:
+        here.write(name, "1")
+        assert (place / "changes").stat().st_size <= 1000
+    here.close()
+    again = opened(project, place)
+    assert {change.path for change in again.diff()} == set(names)
+    again.close()
 
 
 def test_a_place_that_others_can_change_is_refused(project: Path, place: Path) -> None:
