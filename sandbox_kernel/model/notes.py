@@ -192,7 +192,7 @@ run_again = Worded(
     "time, chance or the network, and may have made other values",
     "{2} was no longer held: {1:cell} ran again after the nearest state that was",
 )
-lost_files = Worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
+lost_files = Worded(NoteKind.LOST_FILES, "not all files in the work folder are as they were before: {}")
 lost_threads = Worded(NoteKind.LOST_THREADS, "{:thread} of earlier cells did not come back")
 
 

@@ -13,12 +13,13 @@ import time
 
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import tells_who_writes
-from sandbox_kernel.workspace.folder_copies import FolderCopies, FolderCopy
+from sandbox_kernel.workspace.folder_copies import FolderCopies, FolderCopy, TooMuch
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.layer import LOOK, LayerView, is_opaque, touched
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
+from sandbox_kernel.workspace.tree.paths import Names, display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
 
@@ -87,11 +88,15 @@ class SessionLayer(FolderCopies):
             shown = self.box.look(names)
             if shown is None or not shown.is_file or shown.inode == inode or layer.look(names) is not None:
                 continue
+            self._uncover(names)
+
+    def _uncover(self, names: Names) -> None:
+        if self.box.look(names) is not None:
             self.box.take_away(names)
-            made = layer.look(names)
-            if made is not None and made.type == DEVICE:
-                layer.remove(names)
-                self.renew()
+        made = self.look.root.look(names)
+        if made is not None and made.type == DEVICE:
+            self.look.root.remove(names)
+            self.renew()
 
     def show_through(self, path: str) -> None:
         """Let the user's folder show through one that the program had made and that was applied; never a secret."""
@@ -120,6 +125,12 @@ class SessionLayer(FolderCopies):
             if wanted is None or (there is not None and path not in then.entries and path not in present):
                 continue
             if wanted.is_file and path not in then.entries:
+                if wanted.size > self.most_copy_bytes:
+                    self._uncover(names)
+                    there = self.box.look(names)
+                    if there is None or (there.size, there.mtime_ns) != (wanted.size, wanted.mtime_ns):
+                        raise TooMuch(f"{display_name(path)} is larger than {self.most_copy_bytes >> 20} MB")
+                    continue
                 wanted = wanted._replace(data=self._project.root.read(names, self.most_copy_bytes))
             self._put(wanted, made if path in then.entries else {}, inodes)
             folders += [wanted] if wanted.is_dir else []

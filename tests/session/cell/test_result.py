@@ -72,7 +72,7 @@ def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
     back = RolledBack(cell=1, names=1, threads=2, files_problem="they are larger than 32 MB")
     assert notes.rolled_back(0, 1) == "rolled back to the state before this cell; 1 variable kept"
     assert back.losses() == [
-        "files in the work folder were left as they are: they are larger than 32 MB",
+        "not all files in the work folder are as they were before: they are larger than 32 MB",
         "2 threads of earlier cells did not come back",
     ]
     assert notes.rolled_back(2, 3) == (

@@ -56,6 +56,23 @@ def test_the_host_writes_a_file_in_the_place_of_a_folder_with_earlier_changes(pr
     assert (project / "data").read_text() == "a file now"
 
 
+def test_undo_brings_back_a_large_file_of_the_user_that_was_changed_removed_or_replaced(project: Path) -> None:
+    large = 70 << 20
+    for name in ("changed", "removed", "replaced"):
+        with open(project / name, "wb") as file:
+            file.truncate(large)
+    look = "import os; print([os.stat(name).st_size for name in ('changed', 'removed', 'replaced')], sorted(os.listdir('data')))"
+    with Sandbox(here=project) as box, box.session() as session:
+        before = session.run(look).stdout
+        change = "os.truncate('changed', 5); os.remove('removed'); os.remove('replaced'); os.mkdir('replaced')"
+        result = session.run(f"import os, shutil; {change}; shutil.rmtree('data')")
+        assert result.ok, result.stderr
+        back = session.undo()
+        assert not [note for note in back.notes if "not all files" in str(note)]
+        assert session.run(look).stdout == before and before.count(str(large)) == 3
+        assert box.diff() == ()
+
+
 def test_undo_brings_back_folders_and_links(box: Sandbox, project: Path) -> None:
     (project / "empty").mkdir()
     with box.session() as session:
