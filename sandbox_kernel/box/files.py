@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
@@ -48,9 +49,13 @@ class BoxFiles:
     def keep_files_in(self, place: str) -> None:
         """Have the work folder at a place that stays when the sandbox is destroyed. Call it before the first run.
 
-        No other user may be able to change ``place``; what is in it is in the work folder.
+        No other user may be able to change ``place``; what is in it is in the work folder. It is made where it is not.
         """
         self._check_alive()
+        try:
+            make_own_folder(place)
+        except OSError as error:
+            raise BackendUnavailable(f"files cannot be kept in {place!r}: {error}; name a folder of yours") from None
         self._folder, self._here = BoxFolder(place), None
 
     def clear_files(self) -> None:

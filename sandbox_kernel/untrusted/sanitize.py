@@ -31,6 +31,8 @@ _COMMAND = 10
 #: The work for a letter of a formula: all formulas of a cell may have as many letters as one (``tex.MAX_LATEX``).
 _LETTER = MAX_WORK // MAX_LATEX
 
+#: Most characters of JSON that a page shows unfolded.
+_MOST_UNFOLDED = 20_000
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _PAGE = "it would run in the page, with the rights of the page"
 _OTHER = "it is not of a type that is shown; text, tables, pictures, SVG and HTML are"
@@ -221,7 +223,8 @@ def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]
             continue
         fields: dict[str, object] = {}
         if mime == "application/json":
-            if isinstance(entry.get("expanded"), bool):
+            # A page draws every value of an unfolded tree at once.
+            if isinstance(entry.get("expanded"), bool) and len(json.dumps(kept[mime])) <= _MOST_UNFOLDED:
                 fields["expanded"] = entry["expanded"]
             if isinstance(root := entry.get("root"), str):
                 fields["root"] = unmarked(encodable(root[:200]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, Sandbox
+from sandbox_kernel import BackendUnavailable, InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
 
 
@@ -102,11 +102,17 @@ def test_an_undo_parts_files_that_became_one_and_joins_files_that_were_one(proje
 def test_a_kept_folder_has_every_name_that_a_program_chose(tmp_path: Path) -> None:
     for expected in ([], [".sk-model", "x"]):
         with Sandbox() as box:
-            box.keep_files_in(str(tmp_path))
+            box.keep_files_in(str(tmp_path / "made" / "by us"))
             found = box.session().run(
                 "import os; print(sorted(os.listdir('.')))\nfor n in ('.sk-model', 'x'): open(n, 'w')"
             )
             assert found.stdout == f"{expected}\n"
+
+
+def test_files_are_not_kept_where_others_could_change_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with Sandbox() as box, pytest.raises(BackendUnavailable, match="files cannot be kept in"):
+        box.keep_files_in(str(tmp_path))
 
 
 def test_changes_outlive_the_sandbox_that_shared_the_folder(project: Path) -> None:

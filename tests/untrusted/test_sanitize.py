@@ -350,6 +350,12 @@ def test_honest_markdown_looks_right():
         assert piece in shown
 
 
+@pytest.mark.parametrize(("values", "unfolded"), [(100, True), (10_000, False)])
+def test_only_a_short_tree_of_json_is_shown_unfolded(values: int, unfolded: bool) -> None:
+    shown = sanitize_bundle({"application/json": [1] * values}, {"application/json": {"expanded": True, "root": "r"}})
+    assert shown.metadata == {"application/json": {"root": "r"} | ({"expanded": True} if unfolded else {})}
+
+
 def test_json_is_copied_and_bounded():
     value = {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
     assert sanitize_bundle({"application/json": value}, {}).data == {"application/json": value}

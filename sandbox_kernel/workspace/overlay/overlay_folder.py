@@ -52,10 +52,10 @@ class HereFolder(BoxFolder):
     def keep_in(self, place: str) -> None:
         """Copy the changes to a private folder of the host, where the next kernel finds them."""
         with self.lock, closing(ChangeLog(place)) as log, Rooted.at(log.files) as files:
-            for path, kept in sorted(self.kept.entries.items()):
+            for _, kept in sorted(self.kept.entries.items()):
                 if not kept.is_gone:
                     files.put(self.kept.root.stat(kept.entry.names), self.kept.root)
-                log.note(path, kept)
+            log.rewrite({**log.read(), **self.kept.entries})
 
     def close(self) -> None:
         """See ``BoxFolder``."""

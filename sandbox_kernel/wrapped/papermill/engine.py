@@ -62,14 +62,19 @@ def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) 
     return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: "", SPEC_VARIABLE: line}
 
 
-def collect(given: Mapping[str, object], limit: float | None) -> dict[str, object]:
+def collect(given: Mapping[str, object], limit: float | None, merged: Iterable[str] = ()) -> dict[str, object]:
     """Return the settings of a run: ``given`` by the caller, else typed on papermill's command line.
 
-    ``limit`` is its ``--execution-timeout``. Raises ``InvalidRequest`` for one that is unknown.
+    ``limit`` is its ``--execution-timeout``, ``merged`` the names of all parameters. Raises ``InvalidRequest`` for a
+    setting that is unknown, or was not typed with ``-p``.
     """
     context = click.get_current_context(silent=True)  # none when a program called papermill
     typed = context.params if context is not None else {}
     pairs = [*typed.get("parameters", ()), *typed.get("parameters_raw", ())]
+    if any(typed.get(f"parameters_{kind}") for kind in ("yaml", "file", "base64")):
+        untyped = [name for name in merged if name.startswith(_PREFIX) and name not in dict(pairs)]
+        if untyped:
+            raise InvalidRequest(f"{', '.join(untyped)!r:.80} came with -y, -f or -b; settings are given with -p alone")
     asked = {**from_pairs(pairs), **given}
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
@@ -122,7 +127,7 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             )
         given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
         limit = kwargs.get("execution_timeout")
-        settings = collect(given, limit)
+        settings = collect(given, limit, nb_man.nb.metadata.get("papermill", {}).get("parameters", {}))
         if limit:
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)

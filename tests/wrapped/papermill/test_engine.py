@@ -101,6 +101,11 @@ def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_t
         from_pairs([("sandbox_memry", "1G")])
 
 
+def test_settings_that_are_not_typed_one_by_one_are_refused(notebook):
+    done = papermill_command("-y", "{sandbox_memory: 1G, n: 1}", "-p", "sandbox_timeout", "9s", *notebook("print(1)"))
+    assert isinstance(done.exception, InvalidRequest) and "'sandbox_memory' came with -y" in str(done.exception)
+
+
 def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
     started = start_variables(
         collect({"memory": "2G", "mounts": ["/a b:/a"]}, 60),
