@@ -66,7 +66,7 @@ def test_every_place_in_fixed_words_is_given_its_argument() -> None:
 
 
 def test_a_note_is_a_string() -> None:
-    note = notes.rolled_back(0, 1)
+    note = notes.rolled_back(1)
     assert note == "rolled back to the state before this cell; 1 variable kept"
     assert note.startswith("rolled back ")
     assert json.loads(json.dumps([note])) == [str(note)]

@@ -125,6 +125,7 @@ class Sandbox(BoxSessions):
         check_policy(policy)
         other = copy.copy(self)
         other.policy = policy
+        other._client = None
         other._backends = self._backends.under(policy)
         return other
 

@@ -30,7 +30,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, FsChange, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.policy.written_folders import open_host_file
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.workspace.tree.paths import display_name
 
@@ -228,8 +228,8 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
 def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
     patch = box.whole_patch()
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(host_file(options.diff), flags, 0o666), "w", encoding="utf-8") as file:
+        fd = open_host_file(options.diff, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(fd, "w", encoding="utf-8") as file:
             file.write(patch.text)
     except OSError as error:
         raise InvalidRequest(

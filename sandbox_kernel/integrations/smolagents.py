@@ -22,6 +22,8 @@ from sandbox_kernel.policy import SandboxPolicy
 _FINAL = "final_answer"
 #: How an image crosses the wall: an object with its PNG file.
 _IMAGE = "__png__"
+#: Longer literals stay text: to parse one takes several hundred times its length.
+_MOST_LITERAL = 20_000
 
 _PRELUDE = f"""
 def _sandbox_kernel_prelude():
@@ -166,6 +168,8 @@ def _value(result: ExecResult) -> object:
     shown = [display.data.get("text/plain") for display in result.displays if display.kind == "result"]
     if not shown or not isinstance(shown[-1], str):
         return None
+    if len(shown[-1]) > _MOST_LITERAL:
+        return shown[-1]
     try:
         return ast.literal_eval(shown[-1])
     except (ValueError, SyntaxError, MemoryError, RecursionError):

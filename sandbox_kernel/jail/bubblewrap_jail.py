@@ -159,16 +159,17 @@ class BubblewrapJail(NamespaceJail):
 
 
 def _check_places(mounts: Iterable[Grant]) -> None:
-    """Raise ``PolicyViolation`` for a link on the way to a place that lies in a writable mount.
+    """Raise ``PolicyViolation`` for a link on the way to a place that lies in a mount.
 
-    Bubblewrap makes missing places, and would make them on the host where a link of a program leads.
+    Bubblewrap makes missing places, and would make them on the host where a link of a program leads. What one sandbox
+    may only read, another one may write to.
     """
     by_target = {mount.target: mount for mount in mounts}
     for target in by_target:
         parts = target.split("/")
         above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 1, -1))
         around = next((by_target[each] for each in above if each in by_target), None)
-        if around is None or not around.writable:
+        if around is None:
             continue
         path = around.source
         for name in target.removeprefix(f"{around.target}/").split("/"):

@@ -49,6 +49,7 @@ class NoteKind(StrEnum):
     """What a note is about."""
 
     ROLLED_BACK = auto()
+    ROLLED_BACK_FURTHER = auto()
     TAKEN_BACK = auto()
     MOVED = auto()
     RUN_AGAIN = auto()
@@ -172,10 +173,10 @@ class Worded(NamedTuple):
 
 
 # Sessions: rollback, undo and the end of a worker.
-rolled_back = Worded(
-    NoteKind.ROLLED_BACK,
+rolled_back = Worded(NoteKind.ROLLED_BACK, "rolled back to the state before this cell; {:variable} kept")
+rolled_back_further = Worded(
+    NoteKind.ROLLED_BACK_FURTHER,
     "rolled back to an older state: the last {0:cell} {0:is|are} taken back too; {1:variable} kept",
-    "rolled back to the state before this cell; {1:variable} kept",
 )
 
 

@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
-from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.net.fetch_policy import FetchRefused
+from sandbox_kernel.policy.written_folders import open_host_file
 
 _MAX_TEXT = 500
 #: Largest log file, so that a program cannot fill the disk of the host. When the log is full, requests fail.
@@ -43,6 +44,15 @@ class AuditRecord:
     bytes_in: int = 0
     time: float = field(default_factory=time.time)
 
+    def ended(self, error: FetchError) -> AuditRecord:
+        """Return the record of a request that an error ended. Without the URL: it may hold a password or a query."""
+        refused = isinstance(error, FetchRefused)
+        reason = error.violation.reason if isinstance(error, FetchRefused) else str(error)
+        # A URL that cannot be parsed has no host, and the reason quotes it.
+        return replace(
+            self, event="refused" if refused else "failed", rule=error.rule, reason=reason if self.host else ""
+        )
+
     def to_json_line(self) -> str:
         """Return the record as one ASCII line. Guest texts are cut and escaped, so they cannot forge a line."""
         values = {
@@ -63,8 +73,7 @@ class AuditFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(host_file(self.path), flags, 0o600)
+            fd = open_host_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise PolicyViolation(
                 f"audit log {self.path!r} cannot be opened: {error.strerror}; name a file in a folder you can write"

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
 
 import certifi
@@ -89,8 +90,14 @@ async def pin_in_thread(target: Target, policy: FetchPolicy, resolver: Resolver,
 
 def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
+    return _context(certifi.where(), ca_file)
+
+
+@cache
+def _context(roots: str, ca_file: str | None) -> ssl.SSLContext:
+    # Once: it takes a tenth of a second, in the thread of all proxies.
     context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
+    context.load_verify_locations(roots)
     if ca_file is not None:
         context.load_verify_locations(ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

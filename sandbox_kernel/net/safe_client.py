@@ -139,10 +139,7 @@ class SafeClient:
             found, address = await self._exchange(request, sent, pinned)
         except FetchError as error:
             if error.rule != "audit_failed":
-                event = "refused" if isinstance(error, FetchRefused) else "failed"
-                # A URL that cannot be parsed may hold a password, and the reason quotes it.
-                reason = str(error) if record.host else ""
-                self._audit(replace(record, event=event, rule=error.rule, reason=reason))
+                self._audit(record.ended(error))
             raise
         size, status = (len(found.body), found.status) if isinstance(found, FetchResponse) else (0, None)
         self._audit(replace(record, event="finished", address=address, bytes_in=size, status=status))

@@ -223,7 +223,9 @@ class CellExecution:
                 self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
-        failure = self._send(*render_result(result, quiet=plan.options.quiet))
+        render = partial(render_result, result, quiet=plan.options.quiet)
+        # To clean what a program shows or raises takes long at worst: other requests are answered meanwhile.
+        failure = self._send(*(render() if result.ok and not result.displays else await _in_thread(render)))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
         # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
         may_give = offers and self._state.rights.setting is not LineSetting.LOCKED

@@ -26,12 +26,13 @@ from typing import Protocol
 from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
+from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEndReply
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import few_colours, plain
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_lines, safe_text, sanitize_bundle
 from sandbox_kernel.untrusted.tex import defused
 
 #: A ``blockquote``, because viewers that remove styles, like GitHub, still show it as a quotation.
@@ -230,11 +231,11 @@ def failure(result: ExecResult) -> Failure:
             name = one_line(result.error.ename, _MAX_NAME)
             ename = name_of_program(name) if name else ename
             evalue = _text(result.error.evalue, _MAX_VALUE)
-        lines += few_colours([_text(line, _MAX_VALUE) for line in result.error.traceback[:_MAX_TRACEBACK]])
+        lines += safe_lines(result.error.traceback[:_MAX_TRACEBACK], _MAX_VALUE)
     # Each line of ours begins with the end of all colours: what a program left behind must not hide it.
     if not lines:
         lines.append(f"{END}{receipt.MARK} {BOLD}{RED}{ename}{END}: {evalue}")
-    if result.rolled_back:
+    if result.rolled_back and not any(note.kind is NoteKind.ROLLED_BACK_FURTHER for note in result.notes):
         lines.append(f"{END}{receipt.MARK} {BOLD}The session is as it was before this cell.{END}")
     lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
     return Failure(ename, evalue, tuple(lines))

@@ -10,6 +10,7 @@ Nothing that lies in such a folder is run on the host or obeyed as a policy, and
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -55,6 +56,15 @@ def host_file(path: str | os.PathLike[str]) -> str:
     return os.path.join(real_path(folder), name)
 
 
+def open_host_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a regular file that the user named, by ``host_file``. Raises ``OSError`` for a link, a FIFO and the like."""
+    fd = os.open(host_file(path), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return fd
+
+
 def written_place(path: str, writable: Collection[tuple[int, int]] = (), *, own: str = "") -> str:
     """Return where a program may have made a file, or a folder or link on the way to it, as words; empty for nowhere.
 
@@ -93,6 +103,8 @@ def own_places(writable: Collection[str]) -> list[str]:
         return []
     trees = [sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__))]
     roots = [*map(os.path.dirname, _places()), os.path.join(cache_root(), "sandbox-kernel")]
+    if chosen := os.environ.get("SANDBOX_KERNEL_CACHE"):
+        roots.append(os.path.abspath(os.path.expanduser(chosen)))
     real = {os.path.realpath(place) for place in (*trees, *roots)}
     for path in (*trees, *roots, sys.executable):
         with contextlib.suppress(OSError):

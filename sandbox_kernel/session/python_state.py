@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,8 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 GUEST = "variables of a Python session 1"
 #: How long variables may take to be made again.
 _LOAD_S = 120.0
+#: How long cells that make again what cannot be stored are looked for.
+_MAKERS_S = 2.0
 #: What is said of the files of a session that worked on a folder of the user, and is loaded in one that does not.
 _NOT_HERE = (
     "the session worked on a folder of yours, and only what it changed there is saved; load it with --here, or in "
@@ -229,10 +232,13 @@ class PythonSession(Session):
             remade: list[str] = []
             length = 0
             line = [worker.tree.records[node] for node in worker.tree.line()]
+            until = time.monotonic() + _MAKERS_S
             for name in found.lost:
+                if stop.raised or time.monotonic() > until:
+                    break
                 made = find_maker(line, worker.tree.variables_at, name)
                 length += len(made.code) * len(made.names) if made is not None else 0
-                if made is not None and can_run_again(made.code) and length <= MOST_RECIPES:
+                if made is not None and length <= MOST_RECIPES and can_run_again(made.code):
                     remade.append(name)
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))

@@ -156,7 +156,8 @@ class Session(TimeTravel):
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
         """
         try:
-            with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
+            # Already while it waits for the turn, and for the worker.
+            with host_trouble(), self._stoppable(stop), self._supervisor.turn(stop=stop, settles=settles) as worker:
                 # A message to a widget is no step of the history.
                 again = None if request.comm is None else worker.tree.present
                 return self._supervisor.run(worker, request, events, stop, again, settles=settles)
@@ -245,7 +246,7 @@ class Session(TimeTravel):
         with self._guard:
             if not self._stops:
                 return False
-            self._stops[-1].set()
+            self._stops[0].set()
             return True
 
     def allow(
@@ -292,8 +293,16 @@ class Session(TimeTravel):
 
         """
         asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
-        with host_trouble(), self._supervisor.turn() as worker:
-            self._rights().revoke(self._supervisor, worker, asked)
+        rights = self._rights()
+        with host_trouble():
+            self._supervisor.refuse_if_closed()
+            if asked.rule is not None:
+                # The host alone carries it: it ends also where the worker has ended itself.
+                with self._supervisor.lock():
+                    rights.end_domain(self._supervisor.live, asked.rule)
+            if asked.mount is not None or asked.env:
+                with self._supervisor.turn() as worker:
+                    rights.revoke(self._supervisor, worker, asked)
 
     def reaches(self, domain: str) -> bool:
         """Whether the session may reach a domain, by what it began with and what it was given since."""

@@ -27,6 +27,7 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 if TYPE_CHECKING:
     from sandbox_kernel.backends.outcome import NetworkSigns
     from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
 _PROXY_NAMES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
@@ -104,26 +105,27 @@ class SessionRights:
             supervisor.memory_mb = asked.memory_mb
 
     def revoke(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
-        """Take back what was given by ``allow``. Raises ``PolicyViolation`` for what cannot be taken back now."""
-        mount, rule = asked.mount, asked.rule
+        """Take back folders and variables. Raises ``PolicyViolation`` for what cannot be taken back now."""
+        mount = asked.mount
         if mount is not None:
             if mount.guest not in self._mounts:
                 began = any(known.guest == mount.guest for known in self._backend.policy.mounts)
                 raise PolicyViolation(_not_taken(mount.guest, began))
             unmount_late(live.jail, mount.guest)
             del self._mounts[mount.guest]
-        if rule is not None:
-            if rule not in self._rules:
-                began = rule in self._backend.policy.network_rules
-                raise PolicyViolation(_not_taken(rule.domain, began))
-            self._set_rules(supervisor, live, tuple(known for known in self._rules if known != rule))
         for name in asked.env:
             if self._env.pop(name, None) is None:
                 raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
         if asked.env:
             self._set_env(supervisor, live, dict.fromkeys(asked.env))
-        if asked.memory_mb is not None:
-            raise PolicyViolation("memory cannot be taken back from a running session: what it holds would not fit")
+
+    def end_domain(self, live: JailedWorker | None, rule: NetworkRule) -> None:
+        """Take back a domain, and end all connections to it; ``live`` may have ended."""
+        if rule not in self._rules:
+            raise PolicyViolation(_not_taken(rule.domain, rule in self._backend.policy.network_rules))
+        self._rules = tuple(known for known in self._rules if known != rule)
+        if live is not None and live.proxy is not None:
+            live.proxy.change_policy(self._fetch_policy(self._rules))
 
     def renew(self, supervisor: WorkerSupervisor, live: JailedWorker) -> None:
         """Give a new worker what the last one had, and a state that the session went to the variables."""
@@ -166,9 +168,7 @@ class SessionRights:
 
     def _set_rules(self, supervisor: WorkerSupervisor, live: JailedWorker, rules: tuple[NetworkRule, ...]) -> None:
         """Let the session reach these domains and those that it began with, and end all its connections to others."""
-        from sandbox_kernel.net.fetch_policy import FetchPolicy
-
-        fetch = FetchPolicy.from_sandbox_policy(self._reaching(rules))
+        fetch = self._fetch_policy(rules)
         if live.proxy is not None:
             live.proxy.change_policy(fetch)
         else:
@@ -180,6 +180,11 @@ class SessionRights:
         self._rules = rules
         if live.proxy_url:
             self._set_env(supervisor, live, self._proxy_env(live))
+
+    def _fetch_policy(self, rules: tuple[NetworkRule, ...]) -> FetchPolicy:
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+
+        return FetchPolicy.from_sandbox_policy(self._reaching(rules))
 
     def _proxy_env(self, live: JailedWorker) -> dict[str, str]:
         if not live.proxy_url:

@@ -143,10 +143,13 @@ class WorkerSupervisor:
             raise SessionError(f"session {name!r} is closed; open a new one with box.session({language!r})")
 
     @contextlib.contextmanager
-    def turn(self, patience_s: float | None = None, *, settles: bool = False) -> Iterator[JailedWorker]:
+    def turn(
+        self, patience_s: float | None = None, *, stop: Stop | None = None, settles: bool = False
+    ) -> Iterator[JailedWorker]:
         """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``.
 
-        With ``settles``, the caller calls ``make_ready`` afterwards, and what has time until then is left to it.
+        When ``stop`` is raised, a worker that does not behave is given up soon. With ``settles``, the caller calls
+        ``make_ready`` afterwards, and what has time until then is left to it.
         """
         self.refuse_if_closed()
         with self.lock(patience_s):
@@ -155,11 +158,14 @@ class WorkerSupervisor:
                 self.refuse_if_closed()
                 if self.live is None:
                     self.live = self._begin()
+                self.live.stop = stop
                 live = self._ready(self.live)
                 if self.rights is not None:
                     self.rights.renew(self, live)
                 yield live
             finally:
+                if self.live is not None:
+                    self.live.stop = None
                 if not settles:
                     self._background.idle()
 
@@ -426,7 +432,8 @@ class WorkerSupervisor:
                     lost_cells = [live.tree.records[node] for node in line[:steps]]
                     cells = [(record.number, record.code) for record in lost_cells]
                     gone = [notes.lost_on_gpu(cells)] if cells else []
-                    return back, [*why, notes.rolled_back(steps, back.names), *back.losses(), *gone]
+                    further = notes.rolled_back_further(steps, back.names) if steps else None
+                    return back, [*why, further or notes.rolled_back(back.names), *back.losses(), *gone]
             except SessionError as error:
                 lost = str(error)
             except GateLost:

@@ -33,6 +33,8 @@ MAX_RETURNS, _RETURN = 20_000_000, 100
 MAX_TURNS = 5000
 #: Most lines of one output, or of one stream of a cell: Chromium lays out 300 000 in 8 s.
 MAX_LINES = 100_000
+#: How many characters are cleaned at once.
+_PIECE = 1 << 16
 #: Ends all colours.
 END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
@@ -101,12 +103,12 @@ class ColourFilter:
             start = before if before >= 0 and _PARTIAL.match(text, before) else start
         if start >= 0 and _PARTIAL.match(text, start):
             self._held, text = text[start:], text[:start]
-        return self.whole(text)
+        return self._clean(text)
 
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""
-        return self.whole(held)
+        return self._clean(held)
 
     def end_colours(self) -> str:
         """Return the sequence that ends the colours that are on, so that they do not go on in text of ours."""
@@ -115,6 +117,11 @@ class ColourFilter:
 
     def whole(self, text: str) -> str:
         """Return the text; a sequence that it leaves unfinished is removed."""
+        # In pieces: what was too much in one costs little in the next.
+        pieces = [self.feed(text[at : at + _PIECE]) for at in range(0, len(text), _PIECE)]
+        return "".join([*pieces, self.close()])
+
+    def _clean(self, text: str) -> str:
         # Taking bytes out is six times as quick as searching for them, and most text has none.
         if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
             shown = text
@@ -163,12 +170,14 @@ class _Layout:
     def bounded(self, text: str) -> str:
         """Return the text without what is too much: marks in a row, changes of direction, returns, lines."""
         if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
-            marks = _marks()[1]
-            text = marks.sub(lambda found: found[0][:MAX_MARKS], self._marks + text)[len(self._marks) :]
+            _, marks, too_many = _marks()
+            text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
         if not text.isascii():
             text = _STRETCH.sub(self._turned, text)
+        if self._returns > MAX_RETURNS:
+            text = text.replace("\b", "").replace("\r", "\n")
         if "\r" in text or "\b" in text:
             text = "".join(map(self._part, re.split("([\r\n])", text)))
         else:
@@ -206,12 +215,14 @@ class _Layout:
 
 
 @cache
-def _marks() -> tuple[frozenset[str], re.Pattern[str]]:
-    """Return marks and invisible characters, and what finds a run of them."""
+def _marks() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str]]:
+    """Return marks and invisible characters, and what finds a run of them, and one with too many."""
     known = [chr(code) for code in (*range(0x80, 0x20000), *range(0xE0000, 0xE0200))]
     marks = sorted(one for one in known if unicodedata.category(one) in ("Mn", "Mc", "Me", "Cf"))
     low, high = ("".join(one for one in marks if (one > "\uffff") == is_high) for is_high in (False, True))
-    return frozenset(marks), re.compile(f"(?:[{low}]|[{high}])+")  # one class of both would be searched slowly
+    # One class of both would be searched slowly, and the high ones are many ranges.
+    one = f"(?:[{low}]|(?=[\U00010000-\U0010ffff])[{high}])"
+    return frozenset(marks), re.compile(f"{one}+"), re.compile(f"({one}{{{MAX_MARKS}}}){one}+")
 
 
 #: Letters that are written from right to left, and what sets a direction.

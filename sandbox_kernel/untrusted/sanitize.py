@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, only_colours, turns
+from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, few_colours, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
@@ -23,6 +23,8 @@ from sandbox_kernel.util.values import dataclass
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
+#: Most characters of all lines of one error.
+MAX_ERROR = 256 << 10
 MAX_DOCSTRING = 256 << 10
 #: The most work of a page with all displays of one cell.
 MAX_WORK = 400_000
@@ -151,6 +153,19 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     return unmarked(only_colours(encodable(text)))
+
+
+def safe_lines(lines: Sequence[object], limit: int) -> list[str]:
+    """Clean the lines of one error; together they have a bound."""
+    kept: list[str] = []
+    left = MAX_ERROR
+    for line in lines:
+        if left <= 0:
+            kept.append("[… the rest of the error is not shown]")
+            break
+        kept.append(safe_text(line, min(limit, left)))
+        left -= len(kept[-1])
+    return few_colours(kept)
 
 
 def _name(mime: object) -> str:

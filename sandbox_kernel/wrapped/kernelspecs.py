@@ -88,11 +88,16 @@ def wrap(
         "argv": [sys.executable, *START, "-f", "{connection_file}", *options.to_arguments()],
         "display_name": display_name,
         "language": original.language,
+        # Jupyter replaces $NAME in it.
+        "env": {name: value.replace("$", "$$") for name, value in options.to_variables().items()},
         # The launcher turns the message into a signal where the kernel needs one.
         "interrupt_mode": "message",
         "metadata": {"debugger": False, METADATA: {"wraps": wraps}},
     }
     written = str(write_kernelspec(name, spec, Path(original.resource_dir), prefix))
+    own = Path(original.resource_dir, "kernel.json")  # Jupyter's own Python has none
+    if own.exists() and not own.stat().st_mode & 0o004:
+        Path(written, "kernel.json").chmod(0o600)
     return WrappedKernel(name=name, wraps=wraps, display_name=display_name, folder=written, options=options)
 
 
@@ -133,7 +138,8 @@ def _read(name: str, folder: str) -> WrappedKernel | None:
         wraps = spec["metadata"][METADATA]["wraps"]
         place = spec["argv"].index(LAUNCHER)
         try:
-            _, options = from_arguments(spec["argv"][place + 1 :])
+            variables = {name: value.replace("$$", "$") for name, value in spec.get("env", {}).items()}
+            _, options = from_arguments(spec["argv"][place + 1 :], variables)
         except InvalidRequest:  # of an earlier version: it can be listed, replaced and removed
             options = WrapOptions(command=("unknown",))
         return WrappedKernel(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
-from sandbox_kernel.wrapped.wrap_options import from_arguments
+from sandbox_kernel.wrapped.wrap_options import INNER_ENV, from_arguments
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.relaying.outside import Outside
@@ -29,7 +29,8 @@ _OWN_MEMORY = 3 << 30
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a kernel to its end and return the exit code of this process."""
     try:
-        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
+        inner = {INNER_ENV: os.environ.pop(INNER_ENV, "{}")}
+        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments, inner)
     except SandboxError as error:
         _say(str(error))
         return 2

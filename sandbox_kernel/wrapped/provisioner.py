@@ -55,7 +55,7 @@ class SandboxProvisioner(LocalProvisioner):
             # The server's default for every kernel. This one has walls of its own.
             return kwargs
         try:
-            kwargs["cmd"] = self._command(kwargs["cmd"])
+            options = self._options(kwargs["cmd"])
             if self.here:
                 ProjectFolder(os.path.join(kwargs.get("cwd") or os.getcwd(), self.here))
         except SandboxError as error:
@@ -64,9 +64,12 @@ class SandboxProvisioner(LocalProvisioner):
         own = set(self.kernel_spec.env) - set(os.environ)
         kwargs["env"] = {name: value for name, value in kwargs.get("env", os.environ).items() if name not in own}
         kwargs["env"].update({name: os.environ[name] for name in self.kernel_spec.env if name in os.environ})
+        kwargs["env"].update(options.to_variables())
+        assert self.parent is not None
+        kwargs["cmd"] = [sys.executable, *START, "-f", self.parent.connection_file, *options.to_arguments()]
         return kwargs
 
-    def _command(self, command: list[str]) -> list[str]:
+    def _options(self, command: list[str]) -> WrapOptions:
         assert self.parent is not None
         file = self.parent.connection_file
         options = WrapOptions(
@@ -87,4 +90,4 @@ class SandboxProvisioner(LocalProvisioner):
             raise InvalidRequest("this kernel runs in a sandbox already: its kernelspec needs no provisioner")
         make_policy(options.policy or None, options.mounts, options.domains)
         needed_files(options.command, options.env, options.resource_dir)
-        return [sys.executable, *START, "-f", file, *options.to_arguments()]
+        return options

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.policy.written_folders import open_host_file
 from sandbox_kernel.util.wire import BadMessage, decode
 from sandbox_kernel.wrapped.relaying.cleaning import line
 
@@ -90,7 +90,7 @@ def append(path: str, record: KernelRecord) -> None:
     """Add one line to a record that only its owner can read. Raises ``InvalidRequest`` when that is not possible."""
     data = (json.dumps(asdict(record)) + "\n").encode()
     try:
-        fd = os.open(host_file(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_host_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             if os.fstat(fd).st_size + len(data) > MAX_FILE_BYTES:
                 raise InvalidRequest(f"the record {path!r} is full ({MAX_FILE_BYTES >> 20} MB); move it away")

@@ -1,6 +1,6 @@
-"""What a kernel is wrapped with, as a frozen value, and its form on the launcher's command line.
+"""What a kernel is wrapped with, as a frozen value, and its form on the launcher's command line and in a variable.
 
-The kernelspec of ``sandbox-kernel wrap`` and the provisioner write the command line, and the launcher reads it.
+The kernelspec of ``sandbox-kernel wrap`` and the provisioner write both, and the launcher reads them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ LAUNCHER = "sandbox_kernel.wrapped"
 START = ("-P", "-m", LAUNCHER)
 #: Stands for the kernel's own connection file. A front end replaces Jupyter's ``{connection_file}`` everywhere.
 INNER_FILE = "{inner_connection_file}"
+#: The variable that has the variables of the kernelspec, as JSON: others can read a command line.
+INNER_ENV = "SANDBOX_KERNEL_INNER_ENV"
 #: With less memory no kernel starts.
 LEAST_MEMORY_MB = 64
 
@@ -61,15 +63,19 @@ class WrapOptions:
 
     def to_arguments(self) -> list[str]:
         """Return the launcher's arguments besides the connection file: what was set, as JSON, and the command."""
-        given = {name: value for name, value in asdict(self).items() if value and name != "command"}
+        given = {name: value for name, value in asdict(self).items() if value and name not in ("command", "env")}
         return [json.dumps(given), *self.command]
 
+    def to_variables(self) -> dict[str, str]:
+        """Return the launcher's own variables."""
+        return {INNER_ENV: json.dumps(dict(self.env))} if self.env else {}
 
-def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
-    """Return the path of the connection file and the options from the launcher's command line."""
+
+def from_arguments(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, WrapOptions]:
+    """Return the path of the connection file and the options from the launcher's command line and variables."""
     try:
         _, file, text, *command = words
-        given = {**json.loads(text), "command": command}
+        given = {**json.loads(text), "command": command, "env": json.loads(variables.get(INNER_ENV, "{}"))}
         if unknown := sorted(given.keys() - WrapOptions.__dataclass_fields__.keys()):
             raise ValueError(f"no option {unknown[0]!r:.60}")
         return file, msgspec.convert(given, WrapOptions)

@@ -126,8 +126,7 @@ class ProxyConnection:
         else:
             endpoint = f"{self._record.host}:{self._record.port}"
             self._rules.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
-        event = "refused" if isinstance(error, FetchRefused) else "failed"
-        self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
+        self._write(self._record.ended(error))
 
     def _finish(self) -> None:
         link = self._link

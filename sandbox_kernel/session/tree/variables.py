@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.session.tree.node import Changes, StateDiff, ValueChange
@@ -99,8 +100,15 @@ _ONLY_DATA = frozenset(
 )
 
 
+#: Longer cells are not looked into: they may change everything, and are not run again unasked.
+MOST_LOOKED = 20_000
+
+
+@lru_cache(maxsize=512)
 def can_run_again(code: str) -> bool:
     """Whether a Python cell may be run again without asking: it uses no input, network, time, chance or files."""
+    if len(code) > MOST_LOOKED:
+        return False
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -137,7 +145,7 @@ def find_maker(
     if len(made) != 1:
         return None
     at, record = made[0], line[made[0]]
-    if record.cell is None or not record.ended_well:
+    if record.cell is None or not record.ended_well or len(record.code) > MOST_LOOKED:
         return None
     names = set(record.changes.names())
     if any(other.cell is not None and _may_change(other.code, names) for other in line if other is not record):
@@ -150,18 +158,21 @@ def find_maker(
 
 def _may_change(code: str, names: Collection[str]) -> bool:
     """Whether the text of a cell has one of these names, or reaches variables without naming them."""
+    if len(code) > MOST_LOOKED:
+        return True
     words = _words_in(code)
     return not words.isdisjoint(names) or not words.isdisjoint(_ALL_VARIABLES)
 
 
-def _words_in(code: str) -> set[str]:
-    return set(re.findall(r"\w+", code))
+@lru_cache(maxsize=512)
+def _words_in(code: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", code))
 
 
 def _read_by(code: str, line: Sequence[StateRecord], seen: Mapping[str, Seen]) -> set[str]:
     """Return the words in a cell, and those in the cells of this line that made what it may call."""
     read: set[str] = set()
-    pending = _words_in(code)
+    pending = set(_words_in(code))
     while pending:
         read |= pending
         called = {name for name in pending if name in seen and seen[name][0] not in _ONLY_DATA}

@@ -64,6 +64,10 @@ INTERRUPT_EVERY_S = 0.5
 _PIPE_READS = 32
 #: How long the worker may take to say what its cells have changed.
 LOOK_S = 10.0
+#: How long one checkpoint may take to wake, and how long the host waits for a worker between cells after Stop.
+WAKE_S = 10.0
+#: How many seconds of a processor the host reads what a worker sends while it waits for one message.
+_MOST_READING_S = 5.0
 #: How many checkpoints more than usual may live while cells run back to back: to look at their variables, before they
 #: end, takes several times as long as a small cell, so it waits for a pause. Each holds some megabytes, and a place for
 #: a process.
@@ -148,6 +152,8 @@ class JailedWorker:
         self.copies = FolderCopies(Rooted(jail.box_fd))
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
+        #: What the user raises who waits for this turn.
+        self.stop: Stop | None = None
 
     def start(
         self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = (), *, waits: bool = True
@@ -261,7 +267,7 @@ class JailedWorker:
             if not frozen.pid and self.tree.present and frozen.reason != self.unfrozen:
                 # The cell may have used up all processes. What fails in the same way again is not tried twice.
                 self._order_checkpoint(room=1)
-                frozen = self._await(Frozen)
+                frozen = self._await(Frozen, WAKE_S)
             self._freezing = False
             self._keep(frozen)
             self.gate.settle()
@@ -393,7 +399,9 @@ class JailedWorker:
                 self.prepare()
             except SessionError:
                 self._freezing = False
-        while (target := self.tree.nearest()) is not None:
+        # Checkpoints of a hostile session may not behave as such: they have their time together.
+        deadline = time.monotonic() + PATIENCE_S
+        while (target := self.tree.nearest()) is not None and time.monotonic() < deadline:
             back = self.go_back(target, strict=strict, patient=patient)
             if back is not None:
                 return back
@@ -418,7 +426,7 @@ class JailedWorker:
         files = self.copies.restore(target.id)
         self.gate.order("wake")
         try:
-            restored = self._await(Restored)
+            restored = self._await(Restored, WAKE_S)
         except SessionError:
             # The checkpoint ended while it was woken, or does not behave as one.
             return None
@@ -525,6 +533,7 @@ class JailedWorker:
         While ``stop`` is raised the worker is interrupted again and again: it ignores what came before our question.
         """
         next_interrupt = 0.0
+        read_s, shortened = time.thread_time(), False
         timeout_s = PATIENCE_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
@@ -543,9 +552,13 @@ class JailedWorker:
             if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
                 next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
                 self.channel.signal_speaker(signal.SIGINT)
+            if self.stop is not None and self.stop.raised and not shortened:
+                shortened, deadline = True, min(deadline, time.monotonic() + WAKE_S)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")
+            if time.thread_time() - read_s > _MOST_READING_S:
+                raise SessionError("the worker sends too much that nobody waits for")
             if not readable(self.channel.fileno(), min(left, 0.05)):
                 self.gate.read()
                 if self.gate.gone is not None and not readable(self.channel.fileno(), 0):

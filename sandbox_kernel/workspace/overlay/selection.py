@@ -4,7 +4,8 @@ Ordinary is what a person reads, runs or opens by their own will: files with the
 or document, or of a source (``ORDINARY``). Whatever else there is needs naming, because a list of what tools run and
 obey unasked has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming as well:
 names that begin with a dot, environments, repositories, what git's settings, hooks and dot files of the user name,
-links of the user, notebooks that the user has, new modules that hide installed ones, and the names in ``OBEYED``.
+whole folders that a hook names or runs a file of, links of the user, notebooks that the user has, new modules that hide
+installed ones, and the names in ``OBEYED``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
@@ -260,7 +262,8 @@ class Obeyed:
             return True
         names = _folded(path).split("/")
         above = {"/".join(names[:depth]) for depth in range(1, len(names) + 1)}
-        return bool(path) and (not self._linked.isdisjoint(above) or self._is_said(path))
+        places = self._linked | self._said.folders
+        return bool(path) and (not places.isdisjoint(above) or self._is_said(path))
 
     def by_change(self, path: str, kept: Kept) -> bool:
         """Whether a change needs its own name.
@@ -271,6 +274,9 @@ class Obeyed:
         if base is None and self._hides_module(path, kept):
             return True
         if base is not None and _folded(path).endswith(".ipynb"):
+            return True
+        # Links of any name may lead to a folder: they would be files with it.
+        if kept.on_folder and kept.entry.is_file:
             return True
         # A link of the user may stand in the middle of a chain from a name that a tool obeys.
         if base is not None and SYMLINK in (base.type, kept.entry.type):
@@ -354,17 +360,22 @@ class Obeyed:
         root = self.project.path
         # Links in packages lead to the user's own sources in projects of several packages.
         links = [link for link in self.project.links() if _PACKAGES.isdisjoint(link.split("/"))]
-        obeyed = [link for link in links if self._by_name(link) or self._is_said(link)]
+        files = {link for link in links if not is_ordinary(link) and not os.path.isdir(os.path.join(root, link))}
+        obeyed = [link for link in links if link in files or self._by_name(link) or self._is_said(link)]
         paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
         return frozenset(_folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
 
     def _is_said(self, path: str) -> bool:
-        name = _folded(path).rpartition("/")[2]
+        above, _, name = _folded(path).rpartition("/")
         stem, _, suffix = name.rpartition(".")
-        return (name in self._said or (suffix in _SAID_BY_STEM and stem in self._said)) and not self.is_folder(path)
+        said = self._said.names
+        # A folder that is run or imported is run by these.
+        stems = {stem, above.rpartition("/")[2]} if stem in ("__init__", "__main__", "index") else {stem}
+        found = name in said or (suffix in _SAID_BY_STEM and not said.isdisjoint(stems))
+        return found and not self.is_folder(path)
 
     @cached_property
-    def _said(self) -> frozenset[str]:
+    def _said(self) -> Said:
         return said_names(self.project)
 
 
@@ -393,8 +404,17 @@ def _folded(path: str) -> str:
 
 _WORD = re.compile(r"(?:\\ |[^\s\"'=;|&()<>!,`])+")
 _QUOTED = re.compile(r"(?<=[\"'])[^\"'\n]+(?=[\"'\\])")
-_MODULE = re.compile(r"(?:-m|\bfrom|\bimport)\s+([\w.]+)")
-_HOOKS_PATH = re.compile(r"hooksPath\s*=\s*\"?([^\"\n]+)", re.IGNORECASE)
+_MODULE = re.compile(
+    r"-[mMrI]\s*([\w.:]+)|\bfrom\s+([\w.]+)|\bimport\b((?:\\\n|[^\n;#])*)"
+    r"|\b(?:use|require|require_relative|library|import_module|__import__|run_module)\b[\s(\"']*([\w.:]+)"
+    r"|\b(?:python[\d.]*|node|ruby|perl|php)\s+(?:-\w+\s+)*([\w.-]+)"
+)
+#: Names in brackets, one on a line.
+_IN_BRACKETS = re.compile(r"\bimport\s*\(([^)]*)\)")
+_HOOKS_PATH = re.compile(r"hooksPath\s*=\s*(?:\"([^\"\n]+)|([^\s\"#;][^\"\n#;]*))", re.IGNORECASE)
+#: Settings of programs that run hooks.
+_RUNS_HOOKS = re.compile(r"\.?(pre-commit|lefthook|husky|overcommit|simple-git-hooks|githooks)\b.*")
+_PLACE_WORD = re.compile(r"[\w.][\w./+-]*")
 #: Files and words that are read in all; bytes of one file; files of one folder.
 _MOST_FILES, _MOST_WORDS, _MOST_BYTES, _MOST_IN_FOLDER = 500, 50_000, 1 << 18, 100
 #: Dot files that name files which nobody runs because of that; what only servers run; caches; secrets.
@@ -410,11 +430,20 @@ _SAID_OF_ALL = frozenset(
 )
 
 
-def said_names(project: ProjectFolder) -> frozenset[str]:
-    """Return what git's settings, hooks and dot files of the user name, and what the files name that these name.
+class Said(NamedTuple):
+    """What git's settings, hooks and dot files of the user name, and what the files name that these name.
 
-    Folded names of files and modules, without folders: where a script looks for them is known only when it runs.
+    Folded names of files and modules, without folders: where a script looks for them is known only when it runs. And
+    paths of folders: those of sources that are there, because what else lies there may be run with them, and those that
+    a hook names.
     """
+
+    names: frozenset[str]
+    folders: frozenset[str]
+
+
+def said_names(project: ProjectFolder) -> Said:
+    """Return what hooks and settings of the user name; bounded."""
     home, root = os.path.expanduser("~"), project.path
     project.hidden_files.find()
     inside = [os.path.join(root, path) for path in project.hidden_files.marked()]
@@ -429,12 +458,17 @@ def said_names(project: ProjectFolder) -> frozenset[str]:
     waiting = [file for path in waiting for file in _files_at(path)]
     waiting += [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
     waiting += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
+    hooks = {file for file in waiting if any(map(_RUNS_HOOKS.fullmatch, file[len(root) :].split("/")))}
     for place in places:
         pointer = _read(place).removeprefix("gitdir:").strip()
         own = os.path.join(os.path.dirname(place), pointer) if pointer else place
         common = os.path.join(own, _read(os.path.join(own, "commondir")).strip())
-        waiting += [*_files_at(f"{common}/hooks"), f"{own}/config.worktree", f"{common}/config"]
+        hooks.update(_files_at(f"{common}/hooks"))
+        waiting += [f"{own}/config.worktree", f"{common}/config"]
+    waiting += hooks
+    hooks = {os.path.realpath(file) for file in hooks}
     said: set[str] = set()
+    folders: set[str] = set()
     seen: set[str] = set()
     later: list[str] = []
     # What a named script names in turn counts too, but not all that a program imports: that would be the whole project.
@@ -444,15 +478,36 @@ def said_names(project: ProjectFolder) -> frozenset[str]:
             text = _read(file) if file not in seen else ""
             seen.add(file)
             bases = (*tops, os.path.dirname(file))
-            for path in _HOOKS_PATH.findall(text):
-                files += [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
+            for path in ("".join(found).strip() for found in _HOOKS_PATH.findall(text)):
+                named = [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
+                hooks.update(map(os.path.realpath, named))
+                files += named
+            for top in tops if files is waiting else ():
+                folders |= {path[len(root) + 1 :] for path in _folders_in(text, top, root, hook=file in hooks)}
             for path in _words(text):
                 name = path.rpartition("/")[2]
                 if name not in said and files is waiting:
                     forms = {os.path.expanduser(path), path.lstrip("/"), name, f"{name}.py"}
                     later += [at for base in bases for form in forms if os.path.isfile(at := os.path.join(base, form))]
                 said.add(name)
-    return frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
+    names = frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
+    return Said(names, frozenset(map(_folded, folders)))
+
+
+def _folders_in(text: str, top: str, root: str, *, hook: bool) -> set[str]:
+    """Return folders below ``root`` in which a text names a source, seen from ``top``, and those that a hook names."""
+    found: set[str] = set()
+    for word in islice({match[0] for match in _PLACE_WORD.finditer(text)}, _MOST_WORDS):
+        parts = word.strip(".").split("/")
+        # Behind the name of a variable, and as a module.
+        forms = {"/".join(parts), "/".join(parts[1:]), "/".join(parts).replace(".", "/")}
+        for path in (os.path.normpath(os.path.join(top, form)) for form in forms if form):
+            sources = [file for file in (path, f"{path}.py") if os.path.isfile(file)]
+            if any(file.rpartition(".")[2].lower() in _SAID_BY_STEM for file in sources):
+                found.add(os.path.dirname(path))
+            elif hook and os.path.isdir(path):
+                found.add(path)
+    return {path for path in found if path.startswith(f"{root}/")}
 
 
 def _files_at(path: str) -> list[str]:
@@ -466,7 +521,8 @@ def _files_at(path: str) -> list[str]:
 def _words(text: str) -> set[str]:
     """Return the words that may be files, because they have a suffix or a slash, and the modules that are imported."""
     words = {word.replace("\\", "").strip(".:[]{}") for word in (*_WORD.findall(text), *_QUOTED.findall(text))}
-    modules = {name for module in _MODULE.findall(text) for name in module.split(".")}
+    lines = " ".join(map(" ".join, _MODULE.findall(text))) + " ".join(_IN_BRACKETS.findall(text))
+    modules = set(re.findall(r"\w+", lines))
     return {word for word in words if ("." in word or "/" in word) and len(word) < 4096} | modules
 
 

@@ -165,7 +165,7 @@ def _has_rights(spec: Any) -> bool:
     if is_sandbox_kernel(spec.argv):
         return any(word.startswith("--") for word in spec.argv)
     try:
-        _, options = from_arguments(spec.argv[spec.argv.index(LAUNCHER) + 1 :])
+        _, options = from_arguments(spec.argv[spec.argv.index(LAUNCHER) + 1 :], spec.env)
     except InvalidRequest:
         return True
     return options != WrapOptions(**{name: getattr(options, name) for name in _LIMITS})

@@ -16,10 +16,10 @@ import msgspec
 from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program, told_apart
 from sandbox_kernel.receipt import one_line, unmarked
 from sandbox_kernel.session.code_answers import suggestions
-from sandbox_kernel.untrusted.ansi import ColourFilter, few_colours
+from sandbox_kernel.untrusted.ansi import ColourFilter
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY, sanitize_display
 from sandbox_kernel.untrusted.json_value import encodable, size_of
-from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text, sanitize_bundle, sanitize_docstring
+from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_lines, safe_text, sanitize_bundle, sanitize_docstring
 
 Table = dict[str, object]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -99,7 +99,7 @@ def error(content: Table) -> Table:
     return {
         "ename": name_of_program(name) if name else "",
         "evalue": safe_text(given.evalue, _MAX_VALUE),
-        "traceback": few_colours([safe_text(each, _MAX_VALUE) for each in given.traceback[:_MAX_TRACEBACK]]),
+        "traceback": safe_lines(given.traceback[:_MAX_TRACEBACK], _MAX_VALUE),
     }
 
 

@@ -70,12 +70,12 @@ def test_a_death_is_told_by_its_signal_or_its_code() -> None:
 
 def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
     back = RolledBack(cell=1, names=1, threads=2, files_problem="they are larger than 32 MB")
-    assert notes.rolled_back(0, 1) == "rolled back to the state before this cell; 1 variable kept"
+    assert notes.rolled_back(1) == "rolled back to the state before this cell; 1 variable kept"
     assert back.losses() == [
         "not all files in the work folder are as they were before: they are larger than 32 MB",
         "2 threads of earlier cells did not come back",
     ]
-    assert notes.rolled_back(2, 3) == (
+    assert notes.rolled_back_further(2, 3) == (
         "rolled back to an older state: the last 2 cells are taken back too; 3 variables kept"
     )
 

@@ -159,6 +159,7 @@ def by_agent(project: Path, code: str) -> tuple[set[str], set[str]]:
 def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: Path) -> None:
     (project / "private.txt").write_text("x")
     (project / "private.txt").chmod(0o600)
+    (project / "link").unlink()
     (project / "link.md").symlink_to("run.sh")
     written, held = by_agent(
         project,
@@ -292,8 +293,18 @@ def test_where_a_link_of_the_user_leads_that_a_tool_obeys_is_held_back(project: 
     (project / "CLAUDE.md").symlink_to("docs/guide.md")
     (project / ".claude/commands").symlink_to("../prompts")
     (project / ".git/hooks/pre-commit").symlink_to("../../src/tool.py")
+    (project / "docs/rules.txt").write_text("all:")
+    (project / "Makefile").symlink_to("docs/rules.txt")
+    (project / "Jenkinsfile").symlink_to("docs/new.groovy")
     here = HereFolder(project)
-    for path in ("docs/guide.md", "prompts/new.md", "src/tool.py", "docs/other.md"):
+    for path in (
+        "docs/guide.md",
+        "prompts/new.md",
+        "src/tool.py",
+        "docs/rules.txt",
+        "docs/new.groovy",
+        "docs/other.md",
+    ):
         here.write(path, "x")
     assert applied(here) == ["docs/other.md"]
 
@@ -336,6 +347,7 @@ def test_two_applies_write_no_more_than_one(project: Path, second: str) -> None:
     (project / "nbs").mkdir()
     (project / "nbs/a.ipynb").write_text("mine")
     (project / "current").symlink_to("nbs")
+    (project / "link").unlink()
     (project / "Makefile").write_text("mine")
     first = (
         "import os, shutil; os.unlink('current'); shutil.rmtree('nbs'); os.unlink('Makefile'); os.unlink('run.sh')\n"
@@ -349,6 +361,20 @@ def test_two_applies_write_no_more_than_one(project: Path, second: str) -> None:
             box.apply(by_user=False)
     assert (project / "current/a.ipynb").read_text() == "mine" and (project / "Makefile").read_text() == "mine"
     assert not (project / "run.sh").exists()
+
+
+def test_a_folder_does_not_become_the_file_of_links_that_lead_to_it(project: Path) -> None:
+    links = ("GNUmakefile", "pyproject.toml", "Jenkinsfile", "policy.toml")
+    with Sandbox(here=project) as box:
+        code = (
+            f"import os\nos.mkdir('notes.txt'); open('notes.txt/r', 'w')\nfor n in {links}: os.symlink('notes.txt', n)"
+        )
+        assert box.run(code).ok
+        box.apply(by_user=False)
+        assert box.run("import shutil; shutil.rmtree('notes.txt'); open('notes.txt', 'w').write('all: ; evil')").ok
+        with pytest.raises(InvalidRequest, match=r"cannot be applied alone|obeyed by tools"):
+            box.apply(["notes.txt"], by_user=False)
+    assert not any((project / link).is_file() for link in links)
 
 
 def test_a_hard_link_of_the_user_keeps_its_other_name(project: Path) -> None:
@@ -470,6 +496,45 @@ def test_what_a_named_file_names_in_turn_is_held_back(project: Path) -> None:
     assert applied(here) == ["n.txt"]
 
 
+_PYTHON = "#!/usr/bin/python3\nimport sys, os; sys.path.insert(0, os.getcwd())\n"
+#: A hook, the files that are there, and a change that it would run.
+RUN_BY_A_HOOK = [
+    ("python3 -m tools.check", {"tools/check.py": ""}, "tools/__init__.py"),
+    ("python3 -m tools", {"tools/__main__.py": ""}, "tools/__main__.py"),
+    ("python3 tools", {"tools/__main__.py": ""}, "tools/__main__.py"),
+    ("python3 -mtools.check", {"tools/check.py": ""}, "tools/check.py"),
+    ("python3 -mtools.check", {}, "tools/check.py"),
+    ("node tools", {"tools/index.js": ""}, "tools/index.js"),
+    ("go run ./tools", {"tools/main.go": ""}, "tools/more.go"),
+    ("for f in tools/*.py; do python3 $f; done", {"tools/a.py": ""}, "tools/b.py"),
+    ('sh "$ROOT/tools/lint.sh"', {"tools/lint.sh": ""}, "tools/part.sh"),
+    ("python3 tools/check.py", {"tools/check.py": "import subprocess\n"}, "tools/selectors.py"),
+    ("python3 tools/check.py", {"tools/check.py": "import json, rules\n", "lib/rules.py": ""}, "lib/rules.py"),
+    (f"{_PYTHON}import json, helper\n", {"helper.py": ""}, "helper.py"),
+    (f"{_PYTHON}from tools import common, rules\n", {}, "tools/rules.py"),
+    (f"{_PYTHON}from tools import (\n common,\n rules,\n)\n", {}, "tools/rules.py"),
+    (f"{_PYTHON}import importlib\nimportlib.import_module('helper')\n", {"helper.py": ""}, "helper.py"),
+]
+
+
+@pytest.mark.parametrize(("hook", "files", "changed"), RUN_BY_A_HOOK)
+@pytest.mark.parametrize("where", [".git/hooks/pre-commit", ".pre-commit-config.yaml", "tools/hooks/pre-commit"])
+def test_what_a_hook_runs_with_what_it_names_is_held_back(
+    project: Path, hook: str, files: dict[str, str], changed: str, where: str
+) -> None:
+    (project / ".git").mkdir()
+    if where.startswith("tools"):
+        (project / ".git/config").write_text("[core]\n\thooksPath = tools/hooks ; ours\n")
+    for path, text in {where: hook, **files}.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    here = HereFolder(project)
+    for path in (changed, "src/tool.py", "other.py"):
+        here.write(path, "x")
+    assert names(here.apply(by_user=False)) - {"tools"} == {"src/tool.py", "other.py"}
+    assert here.left_out() == (changed,)
+
+
 def test_hooks_of_shared_settings_count_in_a_repository_below(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +552,7 @@ def test_hooks_of_shared_settings_count_in_a_repository_below(
 
 
 def test_a_new_link_of_an_odd_name_is_held_back_unless_it_leads_to_a_folder(project: Path) -> None:
+    (project / "link").unlink()
     written, held = by_agent(
         project,
         "import os; os.symlink('src/tool.py', 'latexmkrc'); os.symlink('src', 'now'); os.symlink('run.sh', 'a.md')",
