@@ -155,7 +155,7 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
     return unmarked(only_colours(encodable(text)))
 
 
-def safe_lines(lines: Sequence[object], limit: int) -> list[str]:
+def safe_lines(lines: Sequence[str], limit: int) -> list[str]:
     """Clean the lines of one error; together they have a bound."""
     kept: list[str] = []
     left = MAX_ERROR
@@ -164,7 +164,7 @@ def safe_lines(lines: Sequence[object], limit: int) -> list[str]:
             kept.append("[… the rest of the error is not shown]")
             break
         kept.append(safe_text(line, min(limit, left)))
-        left -= len(kept[-1])
+        left -= min(limit, len(line))
     return few_colours(kept)
 
 

@@ -84,12 +84,13 @@ def wrap(
             f"the wrapped one; choose another, like {_PREFIX + wraps}"
         )
     display_name = display_name.strip() or f"{original.display_name} (sandboxed)"
+    # Jupyter replaces $NAME in them.
+    env = {name: value.replace("$", "$$") for name, value in options.to_variables().items()}
     spec = {
         "argv": [sys.executable, *START, "-f", "{connection_file}", *options.to_arguments()],
         "display_name": display_name,
         "language": original.language,
-        # Jupyter replaces $NAME in it.
-        "env": {name: value.replace("$", "$$") for name, value in options.to_variables().items()},
+        **({"env": env} if env else {}),
         # The launcher turns the message into a signal where the kernel needs one.
         "interrupt_mode": "message",
         "metadata": {"debugger": False, METADATA: {"wraps": wraps}},

@@ -10,6 +10,7 @@ import pytest
 from sandbox_kernel.errors import FetchError, PolicyViolation
 from sandbox_kernel.net import audit
 from sandbox_kernel.net.audit import AuditFile, AuditRecord, audit_sink
+from sandbox_kernel.net.fetch_messages import FetchRequest
 from sandbox_kernel.net.safe_client import SafeClient
 
 
@@ -44,9 +45,29 @@ def test_text_of_a_guest_cannot_forge_or_flood_a_line(tmp_path: Path):
 
 def test_a_path_that_cannot_be_opened_is_told_before_anything_runs(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    for path in (tmp_path / "missing" / "log", tmp_path, tmp_path / "link"):
+    for name in ("pipe", "read"):
+        os.mkfifo(tmp_path / name)
+    reader = os.open(tmp_path / "read", os.O_RDWR)
+    for path in (tmp_path / "missing" / "log", tmp_path, *(tmp_path / name for name in ("link", "pipe", "read"))):
         with pytest.raises(PolicyViolation, match="audit log"):
             AuditFile(path)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("url", ["/p?token=S3CRET", "/p?token=S3CRET#x"])
+def test_no_query_of_a_refused_request_stands_in_the_log(site, names, tmp_path: Path, url: str):
+    sink = AuditFile(tmp_path / "log")
+    client = SafeClient(site.policy(), names, sink)
+    host = site.url().removesuffix("/")
+    for method, asked in (
+        ("TRACE", host + url),
+        ("GET", f"ftp://a.test{url}"),
+        ("GET", f"http://u:S3CRET@a.test{url}"),
+    ):
+        with pytest.raises(FetchError):
+            client.fetch(FetchRequest(url=asked, method=method))
+    text = (tmp_path / "log").read_text()
+    assert text.count("\n") == 3 and "S3CRET" not in text
 
 
 def test_nothing_is_sent_when_the_log_cannot_be_written(site, names, tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
-from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread
+from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread, verifying_context
 from sandbox_kernel.net.targets import parse_url
 
 POLICY = FetchPolicy(allowed_domains=("example.org",))
@@ -70,6 +70,10 @@ def test_a_resolver_that_fails_is_a_dns_failure_and_not_a_crash():
     with pytest.raises(FetchError, match="Name or service not known") as caught:
         pin(TARGET, POLICY, fails)
     assert caught.value.rule == "dns_resolution_failed"
+
+
+def test_the_roots_of_trust_are_loaded_once():
+    assert verifying_context() is verifying_context()
 
 
 def test_a_resolver_that_hangs_is_given_up_within_the_connect_time():

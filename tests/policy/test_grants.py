@@ -352,8 +352,9 @@ def test_a_link_that_a_program_planted_leads_no_copy_archive_or_log_elsewhere(pl
 
 
 @pytest.mark.parametrize("leads_to", ["/oldroot{secret}", "{secret}"])
-def test_no_place_is_made_through_a_link_in_a_writable_grant(place: Path, leads_to: str) -> None:
-    policy = SandboxPolicy().mount(place / "project", "/work", True).mount(place / "secret", "/work/new/x")
+@pytest.mark.parametrize("writable", [True, False])
+def test_no_place_is_made_through_a_link_in_a_grant(place: Path, leads_to: str, writable: bool) -> None:
+    policy = SandboxPolicy().mount(place / "project", "/work", writable).mount(place / "secret", "/work/new/x")
     (place / "project" / "new").symlink_to(leads_to.format(secret=place / "secret"))
     with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="is a link there"):
         box.run("print(1)")
@@ -362,8 +363,9 @@ def test_no_place_is_made_through_a_link_in_a_writable_grant(place: Path, leads_
 def test_our_state_and_caches_are_read_only_in_a_writable_grant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(place / "project" / name))
+    monkeypatch.setenv("SANDBOX_KERNEL_CACHE", str(place / "project" / "OWN" / "sandbox-kernel"))
     code = (
-        "import os\nfor name in ('XDG_STATE_HOME', 'XDG_CACHE_HOME'):\n"
+        "import os\nfor name in ('XDG_STATE_HOME', 'XDG_CACHE_HOME', 'OWN'):\n"
         "    for act in (lambda: open(f'/work/{name}/sandbox-kernel/new', 'w'), lambda: os.rename(f'/work/{name}', '/work/x')):\n"
         "        try: print('done', act())\n        except OSError: pass\n"
     )

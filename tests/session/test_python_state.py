@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree import variables
 from sandbox_kernel.session.tree.variables import can_run_again
 
 CELLS = (
@@ -188,6 +189,35 @@ def test_variables_of_a_saved_session_are_made_inside_the_jail_only(box: Sandbox
 def test_a_cell_that_reaches_outside_is_not_run_again_by_itself(code: str) -> None:
     assert not can_run_again(code)
     assert can_run_again("gen = (x * 2 for x in rows)\nlock = threading.Lock()")
+
+
+def test_a_long_cell_is_neither_parsed_nor_searched_when_variables_are_saved(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    for name in ("parse", "findall"):
+        module = variables.ast if name == "parse" else variables.re
+        original = getattr(module, name)
+
+        def look(*given: str, original: Callable[..., object] = original, **more: object) -> object:
+            looked.append(len(given[-1]))
+            return original(*given, **more)
+
+        monkeypatch.setattr(module, name, look)
+    session.run("short = (i for i in range(3))")
+    session.run("long = (i for i in range(3))\n" + "#" + "w " * variables.MOST_LOOKED)
+    with session.fork() as other:
+        assert {"long"} <= set(other.restored.lost)
+    assert max(looked, default=0) <= variables.MOST_LOOKED
+
+
+def test_nothing_is_looked_for_any_more_when_saving_is_stopped(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.session.python_state._MAKERS_S", -1.0)
+    session.run("gen = (i for i in range(3))")
+    with session.fork() as other:
+        assert set(other.restored.lost) == {"gen"}
 
 
 #: What a cell defines, each with an expression that is the same in a session that was loaded.

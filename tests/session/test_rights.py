@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox, SandboxPolicy
+from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
-from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session import Session, reaching
 from tests.loopback_server import QuietHandler, serving
 
 
@@ -213,6 +215,34 @@ def test_a_domain_that_is_allowed_late_keeps_the_variables(folder: Path) -> None
         assert refused.violations
         session.revoke(domain=f"127.0.0.1:{port}")
         assert session.run(fetch).error is not None
+
+
+def test_a_domain_for_one_cell_ends_with_it_also_where_the_cell_ended_its_worker(folder: Path) -> None:
+    async def once(session: Session) -> None:
+        async with reaching(session, ["example.org"]):
+            assert session.reaches("example.org")
+            # It dies when the cell has ended, before the right is taken back.
+            await session.arun("import os, threading; threading.Thread(target=lambda: os._exit(3)).start()")
+
+    with Sandbox() as box, box.session() as session:
+        asyncio.run(once(session))
+        assert not session.reaches("example.org")
+        session.run("1")
+        assert not session.reaches("example.org")
+
+
+def test_a_domain_is_taken_back_without_the_worker(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.allow(domain="example.org")
+
+    def dead(*_: object, **__: object) -> NoReturn:
+        raise SessionError("it died between cells")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._supervisor, "turn", dead)
+        session.revoke(domain="example.org")
+    assert not session.reaches("example.org")
+    proxy = session._supervisor.live.proxy
+    assert not proxy.policy.check_request("GET", "http://example.org/").allowed
 
 
 def test_environment_and_memory_that_come_late_keep_the_state(session: Session) -> None:

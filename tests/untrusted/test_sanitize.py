@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted.html import ATTRIBUTES, CLASSES, TAGS
-from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import MAX_ERROR, MAX_WORK, safe_lines, safe_text, sanitize_bundle
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -354,6 +354,13 @@ def test_honest_markdown_looks_right():
 def test_only_a_short_tree_of_json_is_shown_unfolded(values: int, unfolded: bool) -> None:
     shown = sanitize_bundle({"application/json": [1] * values}, {"application/json": {"expanded": True, "root": "r"}})
     assert shown.metadata == {"application/json": {"root": "r"} | ({"expanded": True} if unfolded else {})}
+
+
+@pytest.mark.parametrize("line", ["x" * 8000, "\r\u200b" * 4000, "\b\b\u0301" * 3000, "\U0001d165" * 4000])
+def test_the_lines_of_an_error_have_a_bound_together(line: str) -> None:
+    shown = safe_lines([line] * 500, 20_000)
+    assert sum(map(len, shown)) <= MAX_ERROR + 20_000 and shown[-1] == "[… the rest of the error is not shown]"
+    assert safe_lines(["short", "\x1b[31mred"], 20_000) == ["short", "\x1b[31mred"]
 
 
 def test_json_is_copied_and_bounded():

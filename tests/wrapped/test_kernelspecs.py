@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from string import Template
 
 import pytest
 
 from sandbox_kernel.cli import main
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.wrap_options import WrapOptions, from_arguments
+from sandbox_kernel.wrapped.kernelspecs import wrapped_kernels
+from sandbox_kernel.wrapped.wrap_options import INNER_ENV, WrapOptions, from_arguments
 
 
 def test_a_wrapped_kernel_is_listed_with_what_it_may_touch_and_removed(wrap, tmp_path, monkeypatch, capsys):
@@ -37,11 +39,18 @@ def test_the_kernelspec_starts_the_launcher_and_is_interrupted_by_message(wrap, 
 
 
 def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(spec, wrap, jupyter_folder):
-    name = wrap(spec("with-env", env={"LD_PRELOAD": "/x.so", "A": "b=c"}))
-    written = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
-    assert "env" not in written
-    _, options = from_arguments(written["argv"][4:])
-    assert options.env == {"LD_PRELOAD": "/x.so", "A": "b=c"}
+    original = spec("with-env", env={"LD_PRELOAD": "/x.so", "A": "b=c", "TOKEN": "5$HOME"})
+    (jupyter_folder / "kernels" / original / "kernel.json").chmod(0o600)
+    name = wrap(original)
+    file = jupyter_folder / "kernels" / name / "kernel.json"
+    assert file.stat().st_mode & 0o077 == 0
+    written = json.loads(file.read_text())
+    assert list(written["env"]) == [INNER_ENV]
+    assert "TOKEN" not in str(written["argv"]), "every user can read a command line"
+    given = {name: Template(value).safe_substitute() for name, value in written["env"].items()}  # as Jupyter does
+    _, options = from_arguments(written["argv"][4:], given)
+    assert options.env == {"LD_PRELOAD": "/x.so", "A": "b=c", "TOKEN": "5$HOME"}
+    assert [kernel.options.env for kernel in wrapped_kernels() if kernel.name == name] == [options.env]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,7 @@ def test_options_survive_the_command_line():
         env={"A": "1", "B": "x=y --z"}, resource_dir="/opt/k", interrupt="message", policy="data",
         mounts=("/a:/b:rw",), domains=("example.org:443",), memory_mb=512, timeout_s=2.5, enforcer="bubblewrap",
     )  # fmt: skip
-    assert from_arguments(["-f", "c.json", *options.to_arguments()]) == ("c.json", options)
+    assert from_arguments(["-f", "c.json", *options.to_arguments()], options.to_variables()) == ("c.json", options)
 
 
 def test_options_are_checked():
@@ -99,7 +108,7 @@ def test_the_folder_of_a_relative_policy_file_is_the_one_where_it_was_wrapped(
     monkeypatch.chdir(tmp_path)
     name = wrap("python3", "--policy", "p.toml", as_name="with-policy")
     spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
-    assert from_arguments(spec["argv"][4:])[1].policy == f"{tmp_path}/p.toml"
+    assert from_arguments(spec["argv"][4:], {})[1].policy == f"{tmp_path}/p.toml"
 
 
 def test_a_kernel_that_is_not_wrapped_does_not_lose_its_name(jupyter_folder, capsys):

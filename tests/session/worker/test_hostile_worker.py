@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree.state_tree import StateRecord
+from sandbox_kernel.session.worker import worker as worker_module
 from tests.conftest import open_descriptors
 
 Open = Callable[..., Session]
@@ -87,6 +90,63 @@ def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(sessio
     session.run(FIND)
     result = session.run("if os.fork() == 0:\n    os.write(channel(), b'\\xff' * 100000); os._exit(0)\nos.wait(); 5")
     assert result.ok, result.notes
+    assert value(session, "6") == "6"
+
+
+#: A cell after which every checkpoint is a process that does not behave as one, and what it does when it is woken.
+FALSE_CHECKPOINTS = """
+import gc, signal, time
+worker = next(o for o in gc.get_objects() if type(o).__name__ == 'Worker' and hasattr(o, 'channel'))
+def freeze(cell, *, sealed):
+    pid = os.fork()
+    if pid == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        signal.sigwait([signal.SIGUSR2])
+        while True: WAKES
+    send({'op': 'frozen', 'cell': cell, 'pid': pid, 'threads': 0, 'reason': ''})
+worker.freeze = freeze
+"""
+FLOOD = "send({'op': 'clear', 'id': 0, 'question': 0, 'wait': True, 'x': [{}] * 20000})"
+
+
+@pytest.mark.attack("O05", "session")
+@pytest.mark.parametrize("wakes", ["time.sleep(1000)", FLOOD])
+def test_false_checkpoints_have_their_time_together(
+    session: Session, value: Value, wakes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    go_back = worker_module.JailedWorker.go_back
+
+    def counted(self: worker_module.JailedWorker, target: StateRecord, **more: bool) -> object:
+        tried.append(target.id)
+        return go_back(self, target, **more)
+
+    monkeypatch.setattr(worker_module.JailedWorker, "go_back", counted)
+    session.run(FIND)
+    session.run(FALSE_CHECKPOINTS.replace("WAKES", wakes))
+    for _ in range(5):
+        assert session.run("y = 1").ok
+    monkeypatch.setattr(worker_module, "WAKE_S", 0.4)
+    monkeypatch.setattr(worker_module, "PATIENCE_S", 0.6)
+    monkeypatch.setattr(worker_module, "_MOST_READING_S", 0.2)
+    result = session.run("os._exit(3)")
+    assert not result.ok and 1 <= len(tried) <= 4
+    monkeypatch.undo()
+    assert value(session, "6") == "6"
+
+
+@pytest.mark.attack("O05", "session")
+def test_a_worker_that_floods_between_cells_is_given_up_after_little_work(
+    session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_MOST_READING_S", 0.2)
+    session.run(FIND)
+    session.run(
+        "import gc\nworker = next(o for o in gc.get_objects() if type(o).__name__ == 'Worker' and hasattr(o, 'channel'))\n"
+        f"send({{'op': 'done', 'id': worker.cell, 'status': 'ok', 'names': 0}})\nwhile True: {FLOOD}"
+    )
+    with pytest.raises(SessionError, match="sends too much"):
+        session.run("6")
     assert value(session, "6") == "6"
 
 
