@@ -50,10 +50,8 @@ def need_http() -> None:
 
 
 def read_token(file: str | None, variable: str) -> tuple[str, bool]:
-    """Return the token, from a file, else the environment variable, else a new one; and whether it is new.
-
-    There is no command line option for it: other users of the machine can see command lines.
-    """
+    """Return the token, from a file, else the environment variable, else a new one; and whether it is new."""
+    # There is no command line option for it: other users of the machine can see command lines.
     token = Path(file).read_text().strip() if file is not None else os.environ.get(variable, "").strip()
     if not token and file is None:
         return secrets.token_urlsafe(32), True
@@ -119,7 +117,6 @@ def server_config(app: ASGIApp, shutdown_s: int) -> uvicorn.Config:
 
 
 def _impatient_protocol() -> type[H11Protocol]:
-    """Return the protocol class for one HTTP server. Imports uvicorn, which is an optional dependency."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     waiting: dict[Impatient, asyncio.TimerHandle] = {}

@@ -1,8 +1,7 @@
 """``sandbox-kernel serve``: ``POST /run_code``, ``GET /health``, ``/v1/ping`` and ``/metrics``, over HTTP.
 
 Requests and answers are SandboxFusion's. All but health and ping need the bearer token, which is looked at before the
-body is read. Sizes and times of requests are bounded; a client that goes away takes its program
-with it. At most so many programs run at once; more wait in a bounded queue, and what does not fit is refused.
+body is read. Sizes, times and the queue of waiting programs are bounded; a client that goes away ends its program.
 """
 
 from __future__ import annotations
@@ -374,10 +373,7 @@ class RunQueue:
 
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:
-    """Return the files that were asked for, as the program left them; one that is missing or too large is left out.
-
-    The sandbox keeps only what the program changed: other files that the request brought are as they came.
-    """
+    """Return the files that were asked for, as the program left them; one that is missing or too large is left out."""
     gone = {change.renamed_from or change.path for change in result.changes if change.kind in ("deleted", "renamed")}
     brought = {posixpath.normpath(name): data for name, data in (asked.files or {}).items() if data is not None}
     found: dict[str, bytes] = {}
@@ -388,7 +384,7 @@ def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, byte
         except (SandboxError, OSError):
             if path not in brought or any(path == each or path.startswith(f"{each}/") for each in gone):
                 continue
-            data = brought[path]
+            data = brought[path]  # the sandbox keeps only what the program changed
         if sum(map(len, found.values())) + len(data) <= MAX_FETCHED_BYTES:
             found[name] = data
     return found

@@ -1,7 +1,6 @@
 """The one bridge between blocking work and a caller with an event loop, for runs and for cells of sessions.
 
-The work runs in a thread. Its callbacks are called on the caller's loop, in order, and it is stopped when the caller
-is. Apart from ``base.py`` because it needs asyncio, whose import takes longer than a run.
+Apart from ``base.py`` because it needs asyncio, whose import takes longer than a run.
 """
 
 from __future__ import annotations

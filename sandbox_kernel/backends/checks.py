@@ -1,8 +1,4 @@
-"""What is checked before a run, and how failures of the host are told. Used by every backend and by sessions.
-
-A wrong request is a typed error, and nothing has been started. A failure of the host (no descriptors left, a removed
-control group, a full disk) is an ``OSError`` from any lower layer; callers of a backend get ``BackendUnavailable``.
-"""
+"""What is checked before a run, and how failures of the host are told. Used by every backend and by sessions."""
 
 from __future__ import annotations
 
@@ -66,10 +62,7 @@ def check_request(request: object) -> None:
 
 
 def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
-    """Raise ``InvalidRequest`` when the files of a request do not fit into its work folder.
-
-    ``runtime_mb`` is the memory that a backend adds to the limit for its own use.
-    """
+    """Raise ``InvalidRequest`` if the files do not fit; ``runtime_mb`` is what a backend adds to the limit."""
     room = sizes(request.limits, request.memory_mb + runtime_mb)[0]
     taken = 0
     for data in request.files.values():
@@ -119,10 +112,7 @@ _REMEDY = "install it on this machine, or show it with policy.mount(…) and cal
 
 
 def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> None:
-    """Raise ``CommandNotFound`` when no folder of ``path`` has this program, or its full path does not exist.
-
-    ``shown`` are the host paths that the jail shows in addition to the system; None when there are no walls.
-    """
+    """Raise ``CommandNotFound`` for a program that is not inside; ``shown`` is None when there are no walls."""
     if not isinstance(command, str) or not command or "\0" in command or command.startswith("-"):
         raise InvalidRequest(f"{command!r:.100} is not the name of a program; give one, and its arguments apart")
     if "/" in command:

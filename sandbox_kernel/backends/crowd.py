@@ -50,10 +50,7 @@ class Crowd:
 
     @contextmanager
     def one_more(self, *, may_move: bool) -> Iterator[Runner | None]:
-        """Count a run while it lasts; inside the block the runner that shall do it, None for this process itself.
-
-        ``may_move`` is False for a run that needs this process: a terminal, a proxy, functions, a folder of the user.
-        """
+        """Count a run. Yields the runner that shall do it, or None; ``may_move``: it needs nothing of this process."""
         runner = None
         with self._lock:
             self._present += 1
@@ -120,7 +117,6 @@ def close_crowds() -> None:
 
 
 def _leave_all() -> None:
-    """Forget all runners in a forked child."""
     for crowd in list(_crowds):
         for runner in crowd._runners:
             runner.forget()

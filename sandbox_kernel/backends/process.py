@@ -155,10 +155,7 @@ class ProcessBackend(JailBackend):
             return self._run_here(request, context)
 
     def _may_move(self, context: RunContext) -> bool:
-        """Whether a runner can do a run: it asks for nothing that only this process has.
-
-        This process has the files that were granted, and a runner would open their paths anew.
-        """
+        """Whether a run needs nothing of this process: a runner would also open the granted paths anew."""
         if self._lets_out or self.policy.mounts or self.policy.allowed_paths:
             return False
         asks = context.on_input is not None or context.stdin_from is not None
@@ -215,14 +212,11 @@ class ProcessBackend(JailBackend):
         return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
 
     def network_env(self) -> dict[str, str]:
-        """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.
-
-        Servers of the program on its own loopback are reached directly, unless a rule names the loopback of the host.
-        Node.js uses the proxy variables only with ``NODE_USE_ENV_PROXY``.
-        """
+        """Return the network variables of a program except the proxy address, which the jail adds; empty if offline."""
         if not self._lets_out:
             return {}
         named = {rule.domain for rule in self.policy.network_rules}
+        # Its own servers are reached directly, unless a rule names the loopback of the host. The first is for Node.js.
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
@@ -283,10 +277,7 @@ class ProcessBackend(JailBackend):
         )
 
     def step_filter(self, *, host_decides: bool = False) -> bytes | None:
-        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter.
-
-        ``host_decides``: see ``build_step_filter``.
-        """
+        """The program's filter besides that of its jail; None for none. ``host_decides``: see ``build_step_filter``."""
         may_spawn = self.policy.process_spawn
         watched = self.enforcer is not None and find_hierarchies() is None
         if may_spawn and not watched:
@@ -312,7 +303,6 @@ class ProcessBackend(JailBackend):
         )
 
     def _job(self, run: _Run, places: Places) -> tuple[ProgramPlan, Job]:
-        """Return the steps of a run, and the job of its jail."""
         request, context = run.request, run.context
         builder = self._step_builder(request, run.recipe, places, calls_host=run.calls is not None)
         if context.here is not None:

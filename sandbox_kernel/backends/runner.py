@@ -37,15 +37,10 @@ if TYPE_CHECKING:
 END_S = 10.0
 #: Seconds without a run after which a runner ends.
 IDLE_S = 60.0
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
-_CALLBACKS = ("on_output", "on_usage", "keep")
 
 
 class Order(NamedTuple):
-    """To the runner: what to run, and the callbacks that the caller has.
-
-    ``setup`` is a pickled ``ProcessSetup``: equal ones are found quickly.
-    """
+    """To the runner: what to run, the callbacks that the caller has, and a pickled ``ProcessSetup``."""
 
     setup: bytes
     request: ExecRequest
@@ -54,10 +49,7 @@ class Order(NamedTuple):
 
 
 class Told(NamedTuple):
-    """From the runner: a call of a callback.
-
-    After a call of ``keep`` comes the descriptor of the work folder, and its notes are sent back.
-    """
+    """From the runner: a call of a callback. After ``keep`` comes the work folder; its notes are sent back."""
 
     callback: str
     given: tuple[object, ...]
@@ -75,7 +67,7 @@ class Runner:
         self.load = 0
         self._control, theirs = socket.socketpair()
         # The same modules as here, and nothing from the folder in which the user happens to be.
-        path = [_PACKAGE_ROOT, *(place for place in sys.path if place)]
+        path = [str(Path(__file__).resolve().parents[2]), *(place for place in sys.path if place)]
         program = (
             f"import sys; sys.path[:] = {path!r}\nfrom sandbox_kernel.backends.runner import main; "
             f"main({theirs.fileno()})"
@@ -95,11 +87,8 @@ class Runner:
         return self._process.poll() is not None
 
     def run(self, setup: bytes, request: ExecRequest, context: RunContext) -> ExecResult | None:
-        """Run a request to its end and return the result; None if the runner ended before it could begin.
-
-        Raises the error that the backend raised there, and ``BackendUnavailable`` if the runner ends in mid-run.
-        """
-        heard = frozenset(name for name in _CALLBACKS if getattr(context, name) is not None)
+        """Run a request to its end; None if the runner ended before it began. Raises what the backend raised there."""
+        heard = frozenset(name for name in ("on_output", "on_usage", "keep") if getattr(context, name) is not None)
         try:
             ours, theirs = socket.socketpair()
         except OSError:

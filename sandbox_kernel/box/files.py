@@ -123,7 +123,6 @@ class BoxFiles:
         return self._alive().diff()
 
     def _link(self) -> FolderLink:
-        """Return a new session's share in the work folder."""
         from sandbox_kernel.workspace.folder_link import FolderLink  # only sessions need it
 
         return FolderLink(self._folder)

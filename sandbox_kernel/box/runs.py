@@ -251,10 +251,7 @@ def run_each(
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[_Result]:
-    """Run every request, at most ``workers`` at a time, and return the results in input order.
-
-    Calls ``progress(done, total)`` after each result.
-    """
+    """Run every request, ``workers`` at a time, calling ``progress(done, total)``; returns the results in order."""
     from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
 
     results: list[_Result] = []

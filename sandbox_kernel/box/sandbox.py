@@ -1,7 +1,4 @@
-"""``Sandbox``, the entry point of the library: runs code, holds files and sessions, reports what it enforces.
-
-Its methods come from base classes: ``files.py``, ``runs.py`` and ``sessions.py``.
-"""
+"""``Sandbox``, the entry point of the library. Its methods come from ``files.py``, ``runs.py`` and ``sessions.py``."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from sandbox_kernel.commands.shared import (
 )
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecResult, FsChange, Language, Status, describe_end
+from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.policy.written_folders import open_host_file
 from sandbox_kernel.receipt import describe_isolation
@@ -143,10 +143,7 @@ def _as_utf8(word: str) -> str:
 
 
 def _input() -> BinaryIO | bytes | None:
-    """Return the standard input for the program; None if there is none, or if reading it would stop this process.
-
-    A shell stops a background job that reads from the terminal, and most programs read nothing.
-    """
+    """Return the program's input; None without any, or if reading it would stop this process, a background job."""
     if sys.stdin is None or sys.stdin.closed:
         return None
     try:
@@ -200,10 +197,7 @@ def sort_out_here(options: argparse.Namespace) -> None:
 
 
 def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: bool) -> None:
-    """Write the patch, apply, or ask; says on stderr what became of the changes.
-
-    ``--apply`` writes nothing when the program did not end well: its changes may be half done.
-    """
+    """Write the patch, apply, or ask. ``--apply`` writes nothing when the program failed: it may be half done."""
     changes = box.diff()
     if options.diff is not None:
         if options.diff == "-":
@@ -212,7 +206,9 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
             _write_patch(box, options)
     if not changes:
         return
-    files = _counted(changes)
+    number = sum(change.type != "directory" for change in changes)
+    count, noun = (number, "file") if number else (len(changes), "folder")
+    files = f"{count} {noun}{'' if count == 1 else 's'} changed"
     if options.apply and not ended_well:
         _say(options, f"[{files} and nothing was written: the program failed; --diff FILE keeps them as a patch]")
     elif options.apply:
@@ -257,12 +253,6 @@ def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace
     left = box.left_out()
     rest = f"; not written, name them with --apply-also PATH: {_few(left)}" if left else ""
     _say(options, f"[{len(done)} written to {box.here}{rest}]")
-
-
-def _counted(changes: Sequence[FsChange]) -> str:
-    files = sum(change.type != "directory" for change in changes)
-    count, noun = (files, "file") if files else (len(changes), "folder")
-    return f"{count} {noun}{'' if count == 1 else 's'} changed"
 
 
 def _few(paths: Sequence[str]) -> str:

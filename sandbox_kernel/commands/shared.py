@@ -152,21 +152,17 @@ class Echo:
 
 
 def say(text: str, *, to: TextIO | None = None, end: str = "\n") -> None:
-    """Print a line of ours on standard error; what a command was asked for goes ``to`` standard output, unmarked.
-
-    Text with several lines, perhaps because it quotes a program, is indented: only the first can pass for ours.
-    """
+    """Print a line of ours on standard error; what a command was asked for goes ``to`` standard output, unmarked."""
     ours = f"\x1b[0m{MARK} " if to is None and sys.stderr.isatty() else ""
+    # A text may quote a program: only its first line can pass for ours.
     print(ours + _visible(text).replace("\n", "\n  "), end=end, file=to or sys.stderr, flush=True)
 
 
 def ask(question: str, *words: str) -> str:
-    """Ask at the terminal, and return the word that was typed; empty for every other answer.
-
-    What was typed before the question was there answers another one, perhaps of the program: it is dropped.
-    """
+    """Ask at the terminal, and return the word that was typed; empty for every other answer."""
     import termios  # few runs ask
 
+    # What was typed before the question answers another one, perhaps of the program.
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     say(f"{question} Type {' or '.join(words)}; Enter: no. ", end="")
     answer = sys.stdin.readline().strip().lower()

@@ -115,7 +115,6 @@ def wrapped(options: argparse.Namespace) -> int:
 
 
 def _show_record(path: str, *, as_json: bool) -> int:
-    """Print what each kernel of a record did, by the folder in which it was started."""
     records = read(path)
     if as_json:
         print(json.dumps([asdict(record) for record in records], indent=2))
@@ -129,7 +128,6 @@ def _show_record(path: str, *, as_json: bool) -> int:
 
 
 def _facts(kernel: kernelspecs.WrappedKernel) -> dict[str, object]:
-    """Return what a wrapped kernel is and may touch: files, network, memory, time."""
     options = kernel.options
     facts: dict[str, object] = {"name": kernel.name, "display_name": kernel.display_name, "wraps": kernel.wraps}
     try:

@@ -1,7 +1,4 @@
-"""deepagents and LangChain: a sandbox as ``BaseSandbox``, for ``create_deep_agent(backend=…)``.
-
-Needs the extra ``deepagents``. Proven by the sandbox suite of ``langchain-tests``.
-"""
+"""deepagents and LangChain: a sandbox as ``BaseSandbox``, for ``create_deep_agent(backend=…)``; extra deepagents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Inspect: a sandbox as ``SandboxEnvironment``, named ``sandbox_kernel`` (``Task(sandbox="sandbox_kernel")``).
-
-Needs the extra ``inspect``. Proven by Inspect's own ``self_check``, but for the checks that need a second user.
-"""
+"""Inspect: a sandbox as ``SandboxEnvironment`` (``Task(sandbox="sandbox_kernel")``). Needs the extra ``inspect``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""OpenAI Agents SDK: sandboxes of this machine for ``SandboxAgent`` (``BaseSandboxClient``, ``BaseSandboxSession``).
-
-Needs the extra ``openai-agents``. The SDK's own local sandbox does not confine commands on Linux; these are behind the
-walls of the policy. A session is one machine (``machine.py``); its workspace is ``/box``, and snapshots are the SDK's.
-"""
+"""OpenAI Agents SDK: sandboxes for ``SandboxAgent``, each a machine in ``/box``. Needs the extra openai-agents."""
 
 from __future__ import annotations
 
@@ -32,7 +28,6 @@ from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _ARCHIVE = f"{WORK}/.machine/workspace.tar"
-_ARCHIVE_TIMEOUT_S = 120.0
 
 
 class SandboxKernelSessionState(SandboxSessionState):  # type: ignore[misc]
@@ -111,7 +106,7 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
         await self._archived(f"mkdir -p {root} && tar -C {root} -xf {_ARCHIVE}; code=$?; rm -f {_ARCHIVE}; exit $code")
 
     async def _archived(self, command: str, *, read: bool = False) -> None:
-        done = await asyncio.to_thread(self._used.run, command, timeout=_ARCHIVE_TIMEOUT_S)
+        done = await asyncio.to_thread(self._used.run, command, timeout=120.0)
         if not done.ok:
             kind = WorkspaceArchiveReadError if read else WorkspaceArchiveWriteError
             raise kind(path=Path(str(self.state.manifest.root)), context={"stderr": done.stderr[-300:]})

@@ -1,8 +1,4 @@
-"""smolagents: a sandbox as ``PythonExecutor``, for ``CodeAgent(executor=SandboxKernelExecutor(), …)``.
-
-Needs the extra ``smolagents``. Tools and managed agents stay in this process: inside they are host functions, so that
-no source of a tool, and no key that it holds, goes into the sandbox.
-"""
+"""smolagents: a sandbox as ``PythonExecutor``. Tools stay in this process, as host functions. Extra ``smolagents``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ from sandbox_kernel.util.own_folder import LockedFolder, make_own_folder
 # read-only and put their own cache over it (``guest/scripts/run_compiler.py``).
 
 REMEDY = install_line("c")
-_PREPARE_TIMEOUT_S = 1800
 
 #: Programs that are compiled in advance, one for each command; they use every library that cells need.
 _FIRST_C = """
@@ -95,12 +94,8 @@ def find_zig() -> Zig | None:
 
 
 def _folder(zig: Zig, command: str, target: str) -> str:
-    """Return the folder for the libraries of a command.
-
-    Its name contains the release of the system, because Zig compiles for the exact system it runs on. It also contains
-    the time of Zig's installation: Zig compares inodes and times of its sources with those of the last build, and
-    builds everything again if they differ.
-    """
+    # Zig compiles for the exact system that it runs on. It compares inodes and times of its sources with those of the
+    # last build, and builds everything again if they differ.
     found = os.stat(zig.executable)
     identity = f"{zig.executable} {zig.version} {os.uname().release} {found.st_ino} {found.st_mtime_ns}"
     identity = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -144,9 +139,7 @@ def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
         env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         argv = [zig.executable, command, *flags, name]
         try:
-            subprocess.run(
-                argv, cwd=aside, env=env, capture_output=True, text=True, timeout=_PREPARE_TIMEOUT_S, check=True
-            )
+            subprocess.run(argv, cwd=aside, env=env, capture_output=True, text=True, timeout=1800, check=True)
         except (subprocess.SubprocessError, OSError) as error:
             said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
             raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
@@ -223,10 +216,7 @@ class CCompiler:
 
 @functools.lru_cache(maxsize=16)
 def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompiler:
-    """Return the compiler of this name or path. The default name also tries the usual names, then Zig.
-
-    ``zig`` selects Zig's compiler. Raises ``BackendUnavailable``, with what to install, when there is none.
-    """
+    """Return the compiler of this name or path. The default name also tries the usual names, then Zig's (``zig``)."""
     usual = names if path == names[0] else (path,)
     for name in () if path == "zig" else usual:
         found = shutil.which(name)

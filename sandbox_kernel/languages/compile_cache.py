@@ -1,8 +1,7 @@
 """A cache of compiled programs: private files on the host, one for each program.
 
-The key is a digest of everything that decides what the compiler produces (see ``compiled.py``), so no entry is ever
-stale. It begins with a digest of its key and content, so that a damaged entry is noticed and made again. The programs
-come from unvetted source and run only inside a jail.
+The key is a digest of everything that decides what the compiler produces, so no entry is stale; a damaged one is
+noticed by its own digest. The programs come from unvetted source and run only inside a jail.
 """
 
 from __future__ import annotations

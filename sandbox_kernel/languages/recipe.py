@@ -1,8 +1,4 @@
-"""The interface of a language for the process backend.
-
-A ``Recipe`` never starts the user's program. It returns plain data: where the toolchain is, what must be readable, and
-the steps of a request.
-"""
+"""The interface of a language for the process backend."""
 
 from __future__ import annotations
 
@@ -98,10 +94,7 @@ _COMPILE = b"import os, sys; from sandbox_guest.scripts import run_compiler; os.
 
 @dataclass(frozen=True, kw_only=True)
 class StepBuilder:
-    """Makes steps with their environment and limits, for recipes.
-
-    The environment has layers, the later ones win: the sandbox's, the policy's, the request's.
-    """
+    """Makes steps for recipes. Later layers of the environment win: the sandbox's, the policy's, the request's."""
 
     config: Toolchains
     places: Places = field(default_factory=Places)
@@ -130,11 +123,7 @@ class StepBuilder:
     def program(
         self, request: ExecRequest, argv: Sequence[str], *, kind: str = "exec", source: bytes | None = None
     ) -> Step:
-        """Return the step that runs the user's program, under the whole policy.
-
-        ``kind``: ``exec``, ``python`` for a source in the interpreter that waits in the jail, or ``warm`` for the
-        program that waits there (``Recipe.warm``).
-        """
+        """Return the step of the program. ``kind``: ``exec``, or ``python`` and ``warm`` for what waits in the jail."""
         return Step(
             kind=kind,
             argv=argv,
@@ -172,7 +161,7 @@ class StepBuilder:
 
 
 class Recipe(ABC):
-    """One language on the process backend."""
+    """One language. It never starts the user's program, but returns what must be readable, and the steps."""
 
     language: Language
     #: With less memory the runtime does not start; such requests are refused and the message has this number.
@@ -182,10 +171,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def find(self, config: Toolchains) -> tuple[str, str]:
-        """Return the program that runs or compiles cells, and its version.
-
-        Raises ``BackendUnavailable`` with the reason and what to install when there is none.
-        """
+        """Return the program for cells and its version. Raises ``BackendUnavailable`` that says what to install."""
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """Return host paths besides the system folders that must be readable inside: by default around the program."""

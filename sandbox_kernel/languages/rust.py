@@ -18,8 +18,6 @@ from sandbox_kernel.policy.written_folders import host_program
 
 SCRIPT = "cell.rs"
 REMEDY = "install Rust from https://rustup.rs and a C compiler for linking"
-#: The first release with the 2024 edition.
-_EDITION_2024 = (1, 85)
 
 #: What is not closed goes to the end, so that no character is read twice: code may be made to take the host's time.
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|r?"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -42,7 +40,7 @@ class Rustc:
     def edition(self) -> str:
         """The newest edition that it supports."""
         found = re.match(r"rustc (\d+)\.(\d+)", self.version)
-        return "2024" if found and tuple(map(int, found.groups())) >= _EDITION_2024 else "2021"
+        return "2024" if found and tuple(map(int, found.groups())) >= (1, 85) else "2021"
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,8 +1,4 @@
-"""Network settings that only the host program may choose, for proxies, fetches and wasm guests.
-
-The policy says which hosts may be reached. These settings add the audit log, the private hosts that are allowed, the
-resolver, and the secrets that never enter a sandbox.
-"""
+"""Network settings that only the host program may choose: audit log, private hosts, resolver and secrets."""
 
 from __future__ import annotations
 

@@ -262,10 +262,7 @@ class FetchPolicy:
         return _denied(target, "port_not_allowed", reason, allow_it)
 
     def judge_address(self, target: Target, address: IPAddress) -> Violation | None:
-        """Return the violation of reaching the target at this address; None when that is allowed.
-
-        Called for addresses in URLs, and for every address that a resolver returns.
-        """
+        """Return the violation of reaching the target at this address, of a URL or a resolver; None if allowed."""
         reason = why_not_public(address)
         if reason is None:
             return None

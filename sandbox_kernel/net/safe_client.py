@@ -37,7 +37,6 @@ from sandbox_kernel.util.loop_thread import NETWORK
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 
-_BODY_METHODS = ("POST", "PUT", "PATCH")
 _HEAD_BYTES, _CHUNK = 64 << 10, 64 << 10
 
 
@@ -206,7 +205,7 @@ def _wire_headers(request: FetchRequest, target: Target) -> list[tuple[bytes, by
     for name, value in (("User-Agent", "sandbox-kernel"), ("Accept", "*/*"), ("Accept-Encoding", "identity")):
         if name.lower() not in given:
             headers.append((name, value))
-    if request.payload or request.method in _BODY_METHODS:
+    if request.payload or request.method in ("POST", "PUT", "PATCH"):
         headers.append(("Content-Length", str(len(request.payload))))
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
@@ -223,8 +222,6 @@ def _too_large(request: FetchRequest, target: Target, most: int) -> FetchRefused
 
 # Turns a redirect into a new request, which then passes every check again.
 
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-_KEEP_METHOD = (307, 308)
 #: Headers that are removed when a redirect leads to another origin.
 _CREDENTIALS = ("authorization", "cookie", "cookie2", "www-authenticate")
 
@@ -235,7 +232,7 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
     307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Credentials stay with their origin.
     Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is not a usable URL.
     """
-    if status not in REDIRECT_STATUSES or not location:
+    if status not in (301, 302, 303, 307, 308) or not location:
         return None
     try:
         new = parse_url(urljoin(target.url, _ascii(location)))
@@ -244,7 +241,7 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
             f"{target.url} redirects to {ascii(location)[:200]}, which is no URL: {error}", rule="invalid_url"
         ) from None
     headers, method, body = request.header_list, request.method, request.body
-    if status not in _KEEP_METHOD:
+    if status not in (307, 308):
         method = "HEAD" if method == "HEAD" else "GET"
         body = None
         headers = tuple((name, value) for name, value in headers if not name.lower().startswith("content-"))
@@ -254,10 +251,7 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
 
 
 def _ascii(location: str) -> str:
-    """Return a Location header as an ASCII URL. Servers often send UTF-8 and spaces in it.
-
-    Control characters are kept, so that the URL parser refuses them.
-    """
+    """Return a Location header as an ASCII URL; control characters are kept, so that the URL parser refuses them."""
     raw = location.strip(" \t").encode("latin-1", "replace")
     if any(byte < 0x20 or byte == 0x7F for byte in raw):
         # urljoin would silently drop tabs and line breaks.

@@ -118,10 +118,7 @@ class Vault:
         return {secret.name: secret.placeholder for secret in self._held}
 
     def fill(self, target: Target, headers: Headers) -> Headers:
-        """Return the headers of an allowed request with secrets filled in.
-
-        Raises ``FetchRefused`` when a placeholder would go to a host that its secret is not for.
-        """
+        """Return the headers with secrets filled in. Raises ``FetchRefused`` for a host that a secret is not for."""
         for secret in self._used(headers):
             if not secret.is_for(target):
                 reason = f"the value of {secret.name} is not for this host"
@@ -133,10 +130,8 @@ class Vault:
         return headers
 
     def over_tls(self, target: Target, headers: Headers) -> Target:
-        """Return the target of a plain HTTP request to the proxy; one that carries a secret is sent over TLS.
-
-        The program cannot use TLS itself: the proxy could not fill the secret into encrypted headers.
-        """
+        """Return the target of a plain HTTP request to the proxy; one that carries a secret is sent over TLS."""
+        # The program cannot use TLS itself: the proxy could not fill the secret into encrypted headers.
         wants = [secret for secret in self._used(headers) if secret.is_for(target) and not secret.plain_http]
         if target.scheme != "http" or not wants:
             return target

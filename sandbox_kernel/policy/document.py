@@ -1,7 +1,4 @@
-"""Reads and writes policies as JSON and TOML. Strict: an unknown key is an error, so no typo changes what is allowed.
-
-A module of its own, because few programs read or write policies and the others need not load it.
-"""
+"""Reads and writes policies as JSON and TOML. An unknown key is an error, so that no typo changes what is allowed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which accelerators a policy allows, and what a sandbox needs of them: device files, and the driver's libraries.
-
-``GpuRule`` is plain data; ``find_gpu`` looks on this host. Only what the rule names is found: a second card stays
-outside. Used by backends and sessions when they make the walls.
-"""
+"""Which accelerators a policy allows, and what a sandbox needs of them: device files, and the driver's libraries."""
 
 from __future__ import annotations
 
@@ -69,10 +65,7 @@ def parse_gpu(text: str) -> GpuRule:
 
 
 def find_gpu(rule: GpuRule | None, dev: str = "/dev") -> FoundGpu:
-    """Return what a sandbox under this rule is shown on this host; nothing without a rule.
-
-    Raises ``PolicyViolation`` when the host has no such card.
-    """
+    """Return what a sandbox under this rule is shown here. Raises ``PolicyViolation`` if the host has no such card."""
     if rule is None:
         return FoundGpu()
     nvidia = {int(match[1]): match[0] for name in _names(dev) if (match := re.match(_NVIDIA, name))}

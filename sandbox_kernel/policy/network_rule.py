@@ -1,8 +1,4 @@
-"""One network permission: a domain and its ports, as policies hold it and as users write it.
-
-Every ``--allow-net`` is read by ``parse_rule``, in notebooks and on the command line. Most mistakes are URLs pasted
-from an address bar, so the error says what to write instead.
-"""
+"""One network permission: a domain and its ports, as policies hold it and as users write it (``--allow-net``)."""
 
 from __future__ import annotations
 

@@ -240,10 +240,7 @@ def check_policy(policy: object) -> None:
 
 
 def parse_mount(text: str) -> Mount:
-    """Parse ``HOST:GUEST``, ``HOST:GUEST:ro`` or ``HOST:GUEST:rw``, the value of ``--mount``.
-
-    The host path may contain colons; the path inside may not. Raises ``PolicyViolation`` for anything else.
-    """
+    """Parse ``HOST:GUEST``, ``HOST:GUEST:ro`` or ``…:rw``, the value of ``--mount``. Only HOST may contain colons."""
     rest, _, mode = text.rpartition(":")
     if mode not in ("rw", "ro"):
         rest, mode = text, "ro"

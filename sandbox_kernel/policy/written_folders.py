@@ -198,7 +198,6 @@ def _places() -> list[str]:
 
 
 def _is_of(mark: str, folder: str, info: os.stat_result) -> bool:
-    """Whether a mark with the inode of a folder is of this folder."""
     with contextlib.suppress(OSError):
         if (_remembered.get(mark) or os.readlink(mark)) == folder:
             return True

@@ -1,4 +1,1 @@
-"""The capability report: measured lines as a value, as a static page and as a widget.
-
-Called by ``Sandbox.report()`` and the doors. Read ``capability_report.py`` first.
-"""
+"""The capability report as a value, a static page and a widget. Read ``capability_report.py`` first."""

@@ -1,7 +1,4 @@
-"""The capability report: what is enforced on this host. Each line was measured by a canary.
-
-This file holds the values and their text form; the canaries are in ``backends/probes/``.
-"""
+"""The capability report: what is enforced on this host, as values and text. Each line was measured by a canary."""
 
 from __future__ import annotations
 
@@ -22,9 +19,6 @@ from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 
 AREAS = ("files", "processes", "network", "kernel", "limits", "gpu")
-
-_NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
-
 
 #: Lines for backends that summarise their canaries themselves: area and name, by the name of the capability.
 _PROMISES = {
@@ -94,7 +88,6 @@ class CapabilityReport:
         return self
 
     def __str__(self) -> str:
-        """Return the report as text for terminals."""
         rows = [f"{self.backend} · {describe_isolation(self.isolation)} · {self.host}"]
         area = ""
         widest = max((len(line.mechanism) for line in self.lines), default=0)
@@ -136,6 +129,7 @@ def make_report(
         found = measurements(backend, again=again, on_progress=on_progress)
         languages = asked.result()
     lines = sorted(found.lines, key=lambda line: AREAS.index(line.area))
+    no_walls = ("no enforcer: programs may do whatever the user who started them may do",)
     return CapabilityReport(
         backend=backend.name,
         isolation=backend.isolation_class,
@@ -144,7 +138,7 @@ def make_report(
         languages=languages,
         measured_at=found.at,
         again=lambda progress: make_report(backend, again=True, on_progress=progress),
-        weaknesses=(*(backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS), *group_notes()),
+        weaknesses=(*(backend.enforcer.weaknesses if backend.enforcer is not None else no_walls), *group_notes()),
     )
 
 

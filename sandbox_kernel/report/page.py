@@ -1,7 +1,6 @@
 """The capability report as static HTML: no scripts, every value escaped; a row unfolds to show its evidence.
 
-Used in a notebook's output, in the widget and by ``sandbox-kernel report --html``. It contains nothing that changes
-from one measurement to the next on the same host, so that saved notebooks can be compared.
+It contains nothing that changes from one measurement to the next on a host, so that saved notebooks can be compared.
 """
 
 # mypy: disallow-untyped-calls=False

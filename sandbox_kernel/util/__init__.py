@@ -1,5 +1,1 @@
-"""What every room of the host uses and that knows none of them: value classes, messages, a loop in a thread, private
-folders, late imports.
-
-Imported by every room of the host. Read ``values.py`` first.
-"""
+"""What every room of the host uses and that knows none of them. Read ``values.py`` first."""

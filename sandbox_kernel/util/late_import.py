@@ -1,8 +1,4 @@
-"""Lets a module be imported when something of it is first used, for the start of our own programs.
-
-Called by the command line and the kernel, before anything else imports that module. A package that is imported late
-still has its submodules: they are found without running the package's own code.
-"""
+"""Imports a module when something of it is first used. Called before anything else imports it, for a quick start."""
 
 from __future__ import annotations
 

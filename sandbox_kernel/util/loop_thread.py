@@ -43,10 +43,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, wait for it and return its result.
-
-        An interrupt of the caller cancels the coroutine. Raises ``RuntimeError`` when called from the thread itself.
-        """
+        """Run a coroutine and return its result; an interrupt cancels it. Raises ``RuntimeError`` on that thread."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(f"a blocking call was made from the thread {self._name} itself; await the async form")

@@ -67,10 +67,7 @@ def make_own_folder(folder: str) -> None:
 
 
 def weakness(folder: str) -> str | None:
-    """Return why another user could change or replace a folder; None when no other user can.
-
-    Raises ``OSError`` when it does not exist.
-    """
+    """Return why another user could change or replace a folder, or None. Raises ``OSError`` when it does not exist."""
     path = os.path.abspath(folder)
     if os.path.islink(path):
         return f"{path} is a link and not a folder"
@@ -86,10 +83,7 @@ def weakness(folder: str) -> str | None:
 
 
 def parent_weakness(parent: str) -> str | None:
-    """Return why another user could replace a folder that we make in this one; None when no other user can.
-
-    For parents that belong to another user, such as /tmp.
-    """
+    """Return why another user could replace a folder that we make in this one, such as /tmp; None when none can."""
     found = (_replaceable(path, status) for path, status in walked(os.path.abspath(parent)))
     return next((problem for problem in found if problem is not None), None)
 
@@ -236,10 +230,7 @@ class LockedFolder:
 
     @classmethod
     def claim(cls, path: str) -> Self | None:
-        """Take a folder, which is made if need be; None while another process has it.
-
-        Raises ``OSError`` where there can be none that no other user can change.
-        """
+        """Take a folder, made if need be; None while another process has it. Raises ``OSError`` if none is private."""
         make_own_folder(path)
         return cls.take(path, make=True)
 

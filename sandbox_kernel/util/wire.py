@@ -107,10 +107,8 @@ def has_too_many_parts(*raw: bytes) -> bool:
 
 
 def no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of JSON, for ``object_pairs_hook``. Raises ``ValueError`` for a key that stands twice.
-
-    Whoever looked at the text before us may have taken the other value.
-    """
+    """Return an object of JSON, for ``object_pairs_hook``. Raises ``ValueError`` for a key that stands twice."""
+    # Whoever looked at the text before us may have taken the other value.
     found = dict(pairs)
     if len(found) != len(pairs):
         from collections import Counter  # only for a mistake

@@ -1,9 +1,4 @@
-"""Tools of an MCP client as host functions: a program inside calls them, and the model writes the program.
-
-``functions = await client_functions(client)``, then ``Sandbox(functions=functions)``; inside
-``from host import search``. The tools stay where they are; each call goes through the checks and the budget of host
-functions.
-"""
+"""Tools of an MCP client as host functions: a program inside calls them, and the model writes the program."""
 
 from __future__ import annotations
 

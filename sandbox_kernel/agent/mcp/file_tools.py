@@ -1,9 +1,4 @@
-"""The MCP tools of files: those of the folder that programs and sessions share, and changes to a folder of the user.
-
-What a file holds comes from programs: it is data. An agent may apply changes only when whoever started the server said
-so (``--apply``); otherwise the user takes the patch. An agent applies ordinary content alone, and no other state of it
-than the one it was shown, if it says which.
-"""
+"""The MCP tools of files: the shared folder, and changes to a folder of the user (applied only with ``--apply``)."""
 
 from __future__ import annotations
 

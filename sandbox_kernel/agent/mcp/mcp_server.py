@@ -1,11 +1,7 @@
 """``sandbox-kernel mcp``: the toolbox as a server of the Model Context Protocol.
 
-The SDK is an optional dependency and is imported when a server is made. Failures inside the sandbox and wrong arguments
-of a call are results, not protocol errors; only an unknown tool is a protocol error.
-
-When the client cancels a call, or its connection ends, the call stops its program and ends after it. Over HTTP it
-answers on loopback only, and only to clients with the token (``http_server.py``). The SDK also checks Host and Origin,
-against web pages that use DNS rebinding.
+Failures inside the sandbox and wrong arguments of a call are results; only an unknown tool is a protocol error. Over
+HTTP the SDK also checks Host and Origin, against web pages that use DNS rebinding.
 """
 
 from __future__ import annotations
@@ -79,7 +75,12 @@ def make_server(toolbox: Toolbox, version: str) -> Server[dict[str, object]]:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name[:80]!r}; known tools: {names}")
         known = await questions.answered(params)
         reply = known or await questions.ask(await _watched_call(toolbox, params, context), context)
-        return _result(reply) if isinstance(reply, Reply) else reply
+        if not isinstance(reply, Reply):
+            return reply
+        content: list[types.ContentBlock] = [types.TextContent(text=as_text(reply.answer))]
+        content += [types.ImageContent(data=picture, mime_type="image/png") for picture in reply.pictures]
+        failed = reply.answer["status"] == "error"
+        return types.CallToolResult(content=content, structured_content=reply.answer, is_error=failed)
 
     return Server(
         "sandbox-kernel", version=version, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
@@ -123,17 +124,6 @@ def _tool(tool: Tool, description: str, schema: dict[str, object]) -> types.Tool
         open_world_hint=tool.open_world,
     )
     return types.Tool(name=tool.name, title=tool.title, description=description, input_schema=schema, annotations=hints)
-
-
-def _result(reply: Reply) -> types.CallToolResult:
-    """Return structured content, the same content as JSON text, and then the pictures."""
-    import mcp.types as types
-
-    content: list[types.ContentBlock] = [types.TextContent(text=as_text(reply.answer))]
-    content += [types.ImageContent(data=picture, mime_type="image/png") for picture in reply.pictures]
-    return types.CallToolResult(
-        content=content, structured_content=reply.answer, is_error=reply.answer["status"] == "error"
-    )
 
 
 async def serve_stdio(toolbox: Toolbox, version: str) -> None:

@@ -1,10 +1,8 @@
 """Which domains the user of one MCP server let programs reach, and how the user is asked; each answer is written down.
 
-A right for one call holds for the next run or cell. A right for the session holds for every later run and for all
-sessions until the server ends. The user answers, never the model. In both generations of the protocol the question is
-"may programs reach example.org?": an older client is sent it while its call waits. A newer one gets it as the result
-of its call, and calls again with the answer; the run is not repeated, its reply is kept for that moment. A client that
-cannot ask its user gets the reply without a question.
+A right for one call holds for the next run or cell, one for the session until the server ends. The user answers, never
+the model. An older client is sent the question while its call waits. A newer one gets it as the result of its call, and
+calls again with the answer; the run is not repeated, its reply is kept. A client that cannot ask gets the reply alone.
 """
 
 from __future__ import annotations

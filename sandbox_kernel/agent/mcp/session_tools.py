@@ -94,7 +94,10 @@ class SessionTools:
         name = session
         if name == _DEFAULT and asked not in (None, Language.PYTHON):
             name = f"{_DEFAULT}-{asked}"  # each language has a default session
-        named = self._named(name)
+        taken = [known for known, other in self._sessions.items() if other.session is not None or other.turn.locked()]
+        if name not in taken and len(taken) >= MOST_SESSIONS:
+            raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
+        named = self._sessions.setdefault(name, _NamedSession())
         async with named.turn:
             if call.cancel.is_set():
                 raise InvalidRequest("the call was cancelled before its turn came; nothing was run")
@@ -178,18 +181,11 @@ class SessionTools:
         return Reply(answer={**kept, "session": session})
 
     def _open_one(self, name: str) -> tuple[_NamedSession, Session]:
-        """Return a session that is open. Raises ``InvalidRequest`` without it."""
         named = self._sessions.get(name)
         if named is None or named.session is None:
             known = ", ".join(known for known, other in self._sessions.items() if other.session is not None)
             raise InvalidRequest(f"there is no session {shown(name)}; open sessions: {known or 'none'}")
         return named, named.session
-
-    def _named(self, name: str) -> _NamedSession:
-        taken = [known for known, named in self._sessions.items() if named.session is not None or named.turn.locked()]
-        if name not in taken and len(taken) >= MOST_SESSIONS:
-            raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
-        return self._sessions.setdefault(name, _NamedSession())
 
 
 def _shown(result: ExecResult) -> Answer:

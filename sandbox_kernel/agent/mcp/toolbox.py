@@ -1,7 +1,4 @@
-"""Carries out the tools of one sandbox: runs, sessions, files and the report. Each call answers with JSON.
-
-One toolbox serves one user: every caller can see its files and sessions. This module does not depend on MCP.
-"""
+"""Carries out the tools of one sandbox for one user: every caller can see its files and sessions."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 120.0
 #: Seconds that a worker has to answer after it was asked to stop a run.
 STOP_S = 30.0
-_LOOK_MS = 1000
 _REMEDY = (
     "start a cluster and connect to it (from distributed import Client; Client('tcp://…')), or name it in "
     "DASK_SCHEDULER_ADDRESS"
@@ -145,10 +144,7 @@ class DaskBackend(BlockingBackend):
         )
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: HasFileno | None) -> bool:
-        """Wait until the run is over; False when it was stopped and its worker does not answer.
-
-        Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
-        """
+        """Wait for the run; False when it was stopped and its worker is silent. Raises when its limit is long over."""
         either = select.poll()
         for one in (done,) if stop is None else (done, stop):
             either.register(one, select.POLLIN)
@@ -159,7 +155,7 @@ class DaskBackend(BlockingBackend):
             with contextlib.suppress(Exception):
                 self.client.run(stop_on_worker, name, on_error="ignore")
 
-        while done.fileno() not in (ready := dict(either.poll(_LOOK_MS))):
+        while done.fileno() not in (ready := dict(either.poll(1000))):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now

@@ -48,10 +48,7 @@ def run_on_worker(
     bring_files: bool,
     folder: Sequence[Entry] | None = None,
 ) -> Delivery | SandboxError:
-    """Run a request on this worker. An error is returned, not raised: Dask would write it to the worker's log.
-
-    ``folder`` is the user's folder that the program works on; a private copy is made of it here.
-    """
+    """Run a request here, on a copy of ``folder``. An error is returned: Dask would write a raised one to its log."""
     from distributed import get_worker
 
     pieces = 0

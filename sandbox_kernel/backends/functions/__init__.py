@@ -1,4 +1,1 @@
-"""Host functions: functions of the host that a program inside a sandbox may call, checked and counted.
-
-Callers: the process and wasm backends, sessions, and ``Sandbox``. Read ``call_server.py`` first.
-"""
+"""Functions of the host that a program inside may call, checked and counted. Read ``call_server.py`` first."""

@@ -110,10 +110,7 @@ class CallBudget:
             self._bytes += max(size, LEAST_BYTES)
 
     def begin(self, number: int, call: Call) -> None:
-        """Write down a call as cancelled, which it is until its end, and count its time from now on.
-
-        Raises ``BudgetSpent`` when there is no time left, or when the run or cell has ended.
-        """
+        """Write a call down as cancelled, which it is until it ends, and count its time. Raises ``BudgetSpent``."""
         with self._lock:
             if self._closed:
                 raise BudgetSpent(OUTSIDE)

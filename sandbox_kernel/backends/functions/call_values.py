@@ -139,10 +139,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def bind_message(function: HostFunction, message: CallMessage) -> inspect.BoundArguments:
-    """Return the arguments of a call after all checks.
-
-    Raises ``TypeError``, for the program, when they do not fit, and ``BadMessage`` for what no program may send.
-    """
+    """Return the arguments of a call after all checks. Raises ``TypeError``, for the program, or ``BadMessage``."""
     if message.words is not None:
         if message.args is not None or message.kwargs is not None:
             raise BadMessage("a call has words, or args and kwargs, not both")

@@ -1,8 +1,4 @@
-"""The functions that a program may call: names, signatures, checks of arguments, and the text that describes them.
-
-Made once, before anything runs. Only type hints whose values can be sent as JSON or bytes are taken; another one is an
-error when the function is given to a sandbox, not when it is called.
-"""
+"""The functions that a program may call: names, signatures, checks of arguments, and the text that describes them."""
 
 from __future__ import annotations
 
@@ -113,10 +109,7 @@ class HostFunction:
         kwargs: dict[str, object],
         meanings: Callable[[object], list[object]] = lambda value: [value],
     ) -> inspect.BoundArguments:
-        """Return the arguments after all checks. Raises ``TypeError`` with a message for the program.
-
-        ``meanings`` returns what an argument can mean; the first that fits is taken.
-        """
+        """Return the arguments after all checks, each the first of its ``meanings`` that fits. Raises ``TypeError``."""
 
         def checked(name: str, value: object, shown: str) -> object:
             errors = []
@@ -190,10 +183,7 @@ def make_functions(
     *,
     before: HostFunctions | None = None,
 ) -> HostFunctions | None:
-    """Return the functions that a caller gave, in addition to those ``before``; None when there are none.
-
-    Raises ``InvalidRequest`` for what is no function, a name that cannot be used, or a hint that cannot be checked.
-    """
+    """Return the given functions and those ``before``, or None. Raises ``InvalidRequest`` for what cannot be one."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
@@ -245,11 +235,7 @@ def _hints(name: str, call: Callable[..., object]) -> dict[str, object]:
 
 
 def describe_functions(functions: HostFunctions | None, language: Language) -> str:
-    """Return the functions as declarations with their documentation; empty when there are none.
-
-    Python and all languages without a form of their own get Python signatures; JavaScript, TypeScript and the shell get
-    names, with such a signature in a comment.
-    """
+    """See ``Sandbox.describe_functions``; empty when there are none."""
     if functions is None:
         return ""
     each = functions.functions.values()
@@ -267,10 +253,7 @@ def describe_functions(functions: HostFunctions | None, language: Language) -> s
 
 
 def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str]]:
-    """Yield the classes of dictionaries and choices that a type hint names, as Python writes them.
-
-    ``within`` has the dictionaries around this one: one that holds itself is told once.
-    """
+    """Yield the classes that a type hint names, as Python writes them; those ``within`` are told already."""
     for arg in typing.get_args(hint):
         yield from _classes(arg, within)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):

@@ -1,4 +1,1 @@
-"""Measures what is enforced on this host by running small hostile programs in jails like those that run requests.
-
-Called by the backends and the report. Read ``canaries.py`` first; ``canary_programs.py`` holds the programs.
-"""
+"""Measures what is enforced on this host, by small hostile programs in jails. Read ``canaries.py`` first."""

@@ -205,11 +205,7 @@ def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
 def measure(
     run: Run, words: Mechanisms, *, walls: bool = True, on_progress: OnProgress | None = None
 ) -> tuple[Measurement, ...]:
-    """Run every canary. Called by ``capabilities`` and by the report.
-
-    Without ``walls``, actions that would change the host are not tried and count as not prevented. ``on_progress`` is
-    called on this thread with the number of finished canaries and of all.
-    """
+    """Run every canary. Without ``walls``, what would change the host is not tried and counts as not prevented."""
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
         look = threads.submit(_look, run, words, walls)
         others = [threads.submit(_try_limit, run, words, trial) for trial in TRIALS]

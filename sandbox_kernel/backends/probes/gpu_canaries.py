@@ -1,8 +1,4 @@
-"""Measures what a policy promises of accelerators: cards that were not allowed, and the memory of those that were.
-
-Called with the other canaries, on a machine that has a card or for a policy that allows one. The programs call NVIDIA's
-driver library themselves, so that they need no package.
-"""
+"""Measures what a policy promises of accelerators. The programs call NVIDIA's library, so that they need no package."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Keeps measurements until the next boot, because running the canaries takes seconds.
-
-The name of an entry is a digest of everything that the measurement depends on, so no entry is outdated. Entries are
-files in a folder that no other user can change; one that cannot be read counts as none.
-"""
+"""Keeps measurements until the next boot: running the canaries takes seconds. An unreadable entry counts as none."""
 
 from __future__ import annotations
 
@@ -98,14 +94,11 @@ def remember(key: str, measured: Measured) -> None:
 
 
 def fingerprint(backend: ProcessBackend) -> str:
-    """Return a digest of everything that a measurement depends on: machine, user, process, code; empty without a boot.
-
-    A missing fact would show an outdated measurement, and one too many only costs a new measurement, so doubtful facts
-    are included.
-    """
+    """Return a digest of all that a measurement depends on: machine, user, process, code; empty without a boot."""
     boot = read_fact("/proc/sys/kernel/random/boot_id")
     if not boot:
         return ""
+    # Doubtful facts are included: one too many costs a new measurement, a missing one would show an outdated one.
     status = read_fact("/proc/self/status").splitlines()
     limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     facts = {
@@ -167,7 +160,6 @@ def _mounts(mountinfo: str) -> list[list[str]]:
 
 
 def _program(find: Callable[[], str]) -> object:
-    """Return which file a program is; None where there is none."""
     try:
         return file_facts(find())
     except SandboxError:

@@ -1,8 +1,4 @@
-"""Measures what the wasm backend enforces on this host, by small programs that try to break each promise.
-
-Measured once a process, in the same way as requests run. Each program has a control: the same action must succeed where
-it is allowed.
-"""
+"""Measures what the wasm backend enforces here: programs that try to break each promise, each with a control."""
 
 from __future__ import annotations
 
@@ -69,7 +65,6 @@ _REACH = """(module
       (br_if $next (i32.lt_u (local.get $fd) (i32.const 8))))
     (drop (call $environ (i32.const 0) (i32.const 4)))
     (call $exit (i32.add (global.get $seen) (i32.mul (i32.const 4) (i32.load (i32.const 0)))))))"""
-_WANTS = '(module (import "{module}" "{name}" (func)) (func (export "_start")))'
 
 
 def _reach(near: str, far: str, made: str) -> str:
@@ -104,7 +99,7 @@ class _Trial:
 def _refused(backend: WasmBackend, *, module: str, name: str, by: str) -> Enforcement:
     control = backend.run(replace(_PLAIN, code=_PRINT))
     try:
-        backend.run(replace(_PLAIN, code=_WANTS.format(module=module, name=name)))
+        backend.run(replace(_PLAIN, code=f'(module (import "{module}" "{name}" (func)) (func (export "_start")))'))
     except InvalidRequest:
         evidence = f"a module that asks for {module}.{name} is refused before it runs; for {_WASI}.fd_write: "
         return Enforcement(control.ok, by, f"{evidence}{control.status}")
@@ -204,10 +199,7 @@ _found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
 
 
 def measured(backend: WasmBackend, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-    """Measure every promise: once a process for each kind of walls and policy, or again if asked.
-
-    ``on_progress`` is called on this thread.
-    """
+    """Measure every promise, once a process for each kind of walls and policy. Calls ``on_progress`` on this thread."""
     key = (backend.enforcer.name, backend.policy)
     with _lock:
         if again or key not in _found:

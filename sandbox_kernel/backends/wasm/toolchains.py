@@ -159,11 +159,7 @@ _OPEN_FILES = 4096
 def build(
     request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: HasFileno | None, over: HereFolder | None = None
 ) -> tuple[Compiled, float] | ExecResult:
-    """Compile the source of a request; returns its module and the seconds that this took, or why there is none.
-
-    ``over`` is the user's folder that the program works on: the compiler sees a private copy of it. What may include
-    files of that folder is not kept.
-    """
+    """Compile a request, on a private copy of ``over``; returns its module and the seconds, or why there is none."""
     toolchain, python = find_toolchain(request.language), find_python("python3")
     work = toolchain.compilation(request, script, Places())
     builder = StepBuilder(

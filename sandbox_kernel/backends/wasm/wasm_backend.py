@@ -149,7 +149,13 @@ class WasmBackend(WasmLanguages, JailBackend):
                 f"start; give at least {guest.memory_mb} MB"
             )
         if guest.is_compiled:
-            return self._run_compiled(run, guest)
+            find_toolchain(request.language).runtime()
+            found = build(request, guest.script, self.pool, self.enforcer.name, run.context.stop, run.context.here)
+            if isinstance(found, ExecResult):
+                return run.ended_early(found)
+            built, seconds = found
+            source = WasmSource(built.program, text=False)
+            return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         program = self._interpreter(request, guest, switches, self.ready(guest, switches))
         if calls is not None and request.language is Language.PYTHON:
@@ -171,7 +177,6 @@ class WasmBackend(WasmLanguages, JailBackend):
     def _interpreter(
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
     ) -> GuestRun:
-        """Return the run of an interpreter with the program as a file."""
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
         argv, env = (*guest.argv, *request.args), {**guest.env, **self.policy.env, **request.env}
@@ -191,16 +196,6 @@ class WasmBackend(WasmLanguages, JailBackend):
             folders=[{"host": found.path, "guest": WHEELS, "writable": False} for found in wheels],
             entered=entered,
         )
-
-    def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
-        request, context = run.request, run.context
-        find_toolchain(request.language).runtime()
-        found = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
-        if isinstance(found, ExecResult):
-            return run.ended_early(found)
-        built, seconds = found
-        source = WasmSource(built.program, text=False)
-        return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
 
     def _run_module(self, run: _WasmRun, source: WasmSource, name: str) -> ExecResult:
         request = run.request
@@ -304,7 +299,6 @@ class _WasmRun(JailRun):
 
 
 MAGIC = b"\0asm"
-_ELF = b"\x7fELF"
 _ACCEPTED = "give WAT text beginning with '(', the bytes of a .wasm file, or those bytes as base64"
 
 
@@ -321,7 +315,7 @@ def read_source(code: str | bytes) -> WasmSource:
     if isinstance(code, bytes):
         if code.startswith(MAGIC):
             return WasmSource(code, text=False)
-        if code.startswith(_ELF):
+        if code.startswith(b"\x7fELF"):
             raise InvalidRequest(
                 "this is native code (a precompiled .cwasm or an ELF program), which is never loaded from outside; "
                 "give the .wasm it was made from"

@@ -329,10 +329,8 @@ def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compil
 
 
 def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
-    """Read a file from the work folder of a jail. Raises ``EnforcerFailed`` unless it is a plain file within the size.
-
-    The jail compiled untrusted input, so the file may be a link, an endless pipe, or too large.
-    """
+    """Read a file from the work folder of a jail. Raises ``EnforcerFailed`` unless it is plain and within the size."""
+    # The jail compiled untrusted input, so the file may be a link, an endless pipe, or too large.
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:

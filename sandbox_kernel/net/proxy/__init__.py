@@ -1,4 +1,1 @@
-"""The egress proxy: the way out for programs in a network namespace of their own.
-
-Read ``connection.py`` first; ``http_messages.py`` makes the replies.
-"""
+"""The egress proxy: the way out for programs in a network namespace of their own. Read ``connection.py`` first."""

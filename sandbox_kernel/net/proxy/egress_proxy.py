@@ -79,10 +79,7 @@ class EgressProxy:
         self._mistaken = False
 
     def start(self, listener: socket.socket) -> None:
-        """Serve connections to this listening socket in the background. The proxy owns the socket and closes it.
-
-        May be called again with another socket, when a session has a new network namespace.
-        """
+        """Serve a listening socket, which the proxy then owns; again when a session has a new network namespace."""
         if self._closed:
             raise SandboxDestroyed("the egress proxy was closed; make a new one for a new sandbox")
         if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -169,7 +166,6 @@ class EgressProxy:
             self._connections.discard(task)
 
     async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel tasks and wait until all have ended."""
         ending = set(tasks)
         self._ended |= ending
         for task in ending:

@@ -59,10 +59,7 @@ class ProxyRequest:
 
 
 def read_request(event: h11.Request, inside: Target | None = None) -> ProxyRequest:
-    """Parse a request head. ``inside`` is the target of the tunnel that it came through, if any.
-
-    Raises ``FetchRefused`` for a request that is not valid for a proxy.
-    """
+    """Parse a request head; ``inside`` is the target of its tunnel, if any. Raises ``FetchRefused``."""
     method, url = event.method.decode("ascii"), event.target.decode("ascii")
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
     names = {name.lower() for name, _ in headers}
@@ -91,13 +88,6 @@ def read_request(event: h11.Request, inside: Target | None = None) -> ProxyReque
     elif framing:
         framed += (("Transfer-Encoding", "chunked"),)
     return ProxyRequest(method, target, False, framed)
-
-
-def check_lines(head: bytes | bytearray) -> None:
-    """Refuse a head with too many lines before it is parsed: parsing a line costs more than sending it."""
-    end = _HEAD_END.search(head)
-    if head.count(b"\n", 0, end.end() if end else len(head)) > MAX_HEADERS + 2:
-        raise malformed(f"a request head has more than {MAX_HEADERS} headers")
 
 
 def _parsed(parse: Callable[[str], Target], text: str) -> Target:
@@ -147,20 +137,19 @@ def _reply(status: int, phrase: str, text: str, rule: str) -> bytes:
 
 # One plain HTTP request through the proxy: reads its head, sends it rebuilt to the server, returns the response.
 
-_RESPONSE_HEAD_BYTES = 64 * 1024
-
 
 async def read_head(link: Link, http: h11.Connection) -> h11.Request:
-    """Read the next request head within its time and size limits. Raises ``FetchRefused`` for anything else, and
-    ``ClientGone`` when the client closed the connection.
-    """
+    """Read the next head within its limits. Raises ``FetchRefused``, or ``ClientGone`` for a closed connection."""
     limits = link.rules.limits
     head = bytearray(http.trailing_data[0])
     started = bool(head)
     try:
         async with asyncio.timeout(limits.head_timeout_s):
             while True:
-                check_lines(head)
+                # Before it is parsed: parsing a line costs more than sending it.
+                end = _HEAD_END.search(head)
+                if head.count(b"\n", 0, end.end() if end else len(head)) > MAX_HEADERS + 2:
+                    raise malformed(f"a request head has more than {MAX_HEADERS} headers")
                 event = http.next_event()
                 if isinstance(event, h11.Request):
                     return event
@@ -180,7 +169,7 @@ async def read_head(link: Link, http: h11.Connection) -> h11.Request:
 
 async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> None:
     """Send one request to the server and its response to the program. Bytes after the request are not read."""
-    onward = h11.Connection(h11.CLIENT, max_incomplete_event_size=_RESPONSE_HEAD_BYTES)
+    onward = h11.Connection(h11.CLIENT, max_incomplete_event_size=64 * 1024)
     await link.send(onward.send(request.head_for_upstream()), far=True)
     try:
         await link.both(_upload(link, http, onward), _download(link, http, onward), ends_with_download=True)

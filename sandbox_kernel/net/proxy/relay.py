@@ -29,10 +29,8 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 
 async def say_and_linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send a last reply, then read for a moment before the caller closes the socket.
-
-    Closing a socket with unread bytes resets the connection, and the peer would lose the reply.
-    """
+    """Send a last reply, then read for a moment before the caller closes the socket."""
+    # Closing a socket with unread bytes resets the connection, and the peer would lose the reply.
     try:
         async with asyncio.timeout(_CLOSE_S):
             writer.write(data)
@@ -78,11 +76,7 @@ class ProxyRules:
 
 @dataclass
 class Link:
-    """One connection of a program to the proxy, and the connection to the server (``far``) once it is open.
-
-    ``answered`` is true when a reply was already sent to the program, so that no other HTTP reply can follow.
-    ``last_word`` is sent instead of a reply when such a connection is refused.
-    """
+    """One connection of a program to the proxy, and the connection to the server (``far``) once it is open."""
 
     rules: ProxyRules
     reader: asyncio.StreamReader
@@ -91,6 +85,7 @@ class Link:
     bytes_out: int = 0
     bytes_in: int = 0
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    #: A reply was sent, so no other HTTP reply can follow; when it is refused then, ``last_word`` is sent instead.
     answered: bool = False
     last_word: bytes = b""
     #: Time of the last traffic. Both directions share it, so a long download is not idle.
@@ -126,10 +121,7 @@ class Link:
         *,
         ends_with_download: bool = False,
     ) -> None:
-        """Run both directions until both are done or idle. An error of one ends both and is raised.
-
-        With ``ends_with_download`` the end of the download ends both.
-        """
+        """Run both directions until both are done or idle, or the download is (``ends_with_download``)."""
         tasks = (asyncio.create_task(upload), asyncio.create_task(download))
         pending: set[asyncio.Task[None]] = set(tasks)
         idle_s = self.rules.limits.idle_timeout_s
