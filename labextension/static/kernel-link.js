@@ -72,6 +72,9 @@ class KernelLink {
       const panel = tracker.find((one) => one.content === notebook);
       if (!panel || !this.isSandbox(panel)) return;
       this._ran.set(cell, this._kernels.get(panel));
+      // JupyterLab shows 50 outputs: our receipt or error is the last. The kernel bounds how many there are.
+      const area = cell.outputArea;
+      if (area && area.model.length > area.maxNumberOutputs) area.maxNumberOutputs = area.model.length + 1;
       this.changed.emit({ panel, why: 'cell', source: cell.model?.sharedModel.getSource() ?? '' });
     });
   }

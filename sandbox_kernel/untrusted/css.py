@@ -49,6 +49,8 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
         name, value = name.strip().lower(), value.strip()
         # Space in percent inside of grids and flexible boxes takes a browser several times as long at each level.
         relative = "%" in value and name.startswith(("padding", "margin"))
+        # So do grids with any size in percent.
+        relative = relative or (name == "display" and "grid" in value.lower())
         if not colon or name not in properties or relative:
             continue
         match = _VALUE.match(value)

@@ -18,7 +18,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, few_colours, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
-from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
+from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas, places
 from sandbox_kernel.util.values import dataclass
 
 MAX_TEXT = 1 << 20
@@ -77,11 +77,13 @@ class SanitizedBundle:
         """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
-        letters = len(str(self.data.get("text/latex", ""))) + letters_of_formulas(str(self.data.get("text/html", "")))
+        latex, html = (str(self.data.get(mime, "")) for mime in ("text/latex", "text/html"))
+        letters = len(latex) + letters_of_formulas(html)
         texts = [text for text in self.data.values() if isinstance(text, str)]
         drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
         turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
-        return _LETTER * letters + drawn + turned * MAX_WORK // MAX_TURNS**2
+        table = places(latex) + (places(html) if letters else 0)
+        return _LETTER * letters + table + drawn + turned * MAX_WORK // MAX_TURNS**2
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:

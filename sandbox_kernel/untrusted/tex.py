@@ -101,9 +101,12 @@ MAX_DELIMITERS = 400
 MAX_SIGNS = 20_000
 #: Deepest nesting of braces; MathJax recurses for every brace.
 MAX_BRACES = 100
+#: Most places in tables of formulas: 10 000 take a page two seconds.
+MAX_PLACES = 20_000
 
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)|(.)|\Z)|\^(?=\^)", re.DOTALL)
 _DELIMITER = re.compile(r"\$|\\[(\[]|\\begin\b")
+_ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])")
 _BEGINNING = re.compile(r"[\\$]")
 _ENVIRONMENT = re.compile(r"\s*\{([A-Za-z]{1,20}\*?)\}")
 _COLOUR = re.compile(r"\s*\{[A-Za-z0-9#]{1,30}\}")
@@ -127,7 +130,17 @@ def check_latex(text: str) -> str:
         raise ContentRefused(f"it holds more than {MAX_DELIMITERS // 2} formulas")
     if _deepest(text) > MAX_BRACES:
         raise ContentRefused(f"its braces are nested deeper than {MAX_BRACES}")
+    if places(text) > MAX_PLACES:
+        raise ContentRefused(f"its tables have more than {MAX_PLACES} places")
     return text
+
+
+def places(text: str) -> int:
+    """Return at most how many places tables of formulas have: MathJax fills each row up to the widest."""
+    if "&" not in text:
+        return 0
+    rows = _ROW.split(text.replace("&amp;", "&"))
+    return len(rows) * (1 + max(row.count("&") for row in rows))
 
 
 def as_html(text: str, *, typeset: bool = True) -> str:
@@ -155,7 +168,8 @@ def may_be_typeset(markup: str) -> bool:
     """
     if markup.count("\\") + markup.count("$") + markup.count("^^") > MAX_SIGNS:
         raise ContentRefused(f"it holds more than {MAX_SIGNS} signs of formulas")
-    return len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and _deepest(markup) <= MAX_BRACES
+    few = len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and places(markup) <= MAX_PLACES
+    return few and _deepest(markup) <= MAX_BRACES
 
 
 def letters_of_formulas(html: str) -> int:

@@ -168,3 +168,15 @@ def test_a_page_answers_while_it_shows_what_is_just_allowed(own_lab: LabPage) ->
     expect(lab.output(0)).not_to_contain_text("was not shown")
     # A frame is drawn, and scripts go on.
     lab.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
+
+
+def test_the_receipt_and_the_error_of_a_cell_with_many_outputs_are_drawn(lab: LabPage) -> None:
+    codes = [f"for i in range({count}): display(i)" for count in (60, 2500, 60)]
+    lab.server.write_notebook(
+        "many.ipynb", notebook_of(*map(code_cell, codes[:2]), code_cell(f"{codes[2]}\n1/0"), kernel="sandbox")
+    )
+    lab.open("many.ipynb")
+    lab.run_all()
+    for index in (0, 1):
+        expect(lab.output(index).locator(".jp-SandboxReceipt")).to_have_count(1)
+    expect(lab.output(2)).to_contain_text("ZeroDivisionError")

@@ -63,6 +63,23 @@ def test_many_formulas_without_an_end_are_no_formulas() -> None:
         check_latex("{" * 1000)
 
 
+@pytest.mark.parametrize(("size", "fits"), [(100, True), (200, False)])
+@pytest.mark.parametrize("row", [r"\\", r"\cr "])
+def test_tables_of_formulas_have_a_bounded_number_of_places(size: int, fits: bool, row: str) -> None:
+    table = r"\begin{matrix}" + "&" * size + f"{row}a" * size + r"\end{matrix}"
+    if fits:
+        assert check_latex(f"${table}$") == f"${table}$"
+    else:
+        with pytest.raises(ContentRefused, match="places"):
+            check_latex(f"${table}$")
+    assert ("<span>" not in clean_html(f"<p>$${table}$$</p>")[0]) == fits
+
+
+def test_places_of_tables_count_as_work_of_the_page() -> None:
+    table = r"$\begin{matrix}" + "&" * 100 + r"\\a" * 100 + r"\end{matrix}$"
+    assert sanitize_bundle({"text/latex": table}, {}).work > 10_000
+
+
 @pytest.mark.parametrize(
     "far", [r"\\[999em]", r"\\ [ 9.9pt ]", r"\genfrac{}{}{9pt}{}{n}{k}", r"\genfrac{(}{)}{}{}{n}{k}"]
 )
