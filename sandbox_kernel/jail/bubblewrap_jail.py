@@ -22,7 +22,7 @@ from sandbox_kernel.jail.spawner import SpawnOrder, viewed_places
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import GUEST, HERE, WORK, Places, Walls
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.policy.written_folders import own_places
+from sandbox_kernel.policy.written_folders import own_places, written_place
 from sandbox_kernel.workspace.given_grants import exchanged
 from sandbox_kernel.workspace.tree.beneath import mount_of
 
@@ -174,7 +174,8 @@ def _check_places(mounts: Iterable[Grant]) -> None:
         path = around.source
         for name in target.removeprefix(f"{around.target}/").split("/"):
             path = f"{path}/{name}"
-            if os.path.islink(path):
+            # In what was never writable only the user puts links.
+            if os.path.islink(path) and (around.writable or written_place(path)):
                 raise PolicyViolation(f"nothing can be shown at {target!r}: {path!r} is a link there; {_OTHER_PLACE}")
 
 

@@ -44,10 +44,11 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
             f"nothing can be mounted at {target} while the session runs: it is in the work folder, which a rollback "
             f"restores; {free}, or work on the folder copy-on-write: %sandbox restart --keep --here"
         )
-    if top not in LATE_PLACES and top != TMP:
+    # Not in /tmp: programs move the folders there, also while something is mounted in one or taken off.
+    if top not in LATE_PLACES:
         raise PolicyViolation(
             f"a running session can be shown folders and files at or below the empty folders that it began with "
-            f"({', '.join(LATE_PLACES)}) and below {TMP}, not at {target}: its root is fixed when it begins; "
+            f"({', '.join(LATE_PLACES)}), not at {target}: its root is fixed when it begins; "
             f"{free}, or {instead}"
         )
     own = [grant.target for grant in (*walls.runtime, *walls.grants)]

@@ -122,6 +122,8 @@ R = Scripted(
 )
 
 GO_SCRIPT = "cell.go"
+#: The beginning of an import of a folder beside the program, which may be written with escapes.
+_RELATIVE = re.compile(rb"[\"`][./\\]")
 _PACKAGE = re.compile(rb"^[^\S\n]*+package\s", re.MULTILINE)
 #: No network, no modules, no C; few threads, because they count as processes.
 _GO_ENV = {
@@ -152,7 +154,7 @@ class Go(Recipe):
             argv=[program, "build", "-o", f"{builder.places.cell}/{PROGRAM}", GO_SCRIPT],
             identity=compiler_identity(program, version),
             env={**_GO_ENV, "GOCACHE": f"{tmp}/go-cache", "GOPATH": f"{tmp}/go"},
-            alone=b"go:embed" not in source,
+            alone=b"go:embed" not in source and not _RELATIVE.search(source),
         )
         return compiled_plan(request, builder, work)
 

@@ -113,10 +113,10 @@ class SessionRights:
                 raise PolicyViolation(_not_taken(mount.guest, began))
             unmount_late(live.jail, mount.guest)
             del self._mounts[mount.guest]
-        for name in asked.env:
-            if self._env.pop(name, None) is None:
-                raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
+        for name in asked.env.keys() - self._env.keys():
+            raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
         if asked.env:
+            self._env = {name: value for name, value in self._env.items() if name not in asked.env}
             self._set_env(supervisor, live, dict.fromkeys(asked.env))
 
     def end_domain(self, live: JailedWorker | None, rule: NetworkRule) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages import c_family
+from sandbox_kernel.languages import c_family, interpreters
 from sandbox_kernel.languages.compiled import CACHED
 
 pytestmark = pytest.mark.timeout(900)
@@ -114,3 +114,11 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
 def test_an_import_in_any_spelling_makes_the_files_beside_it_part_of_the_cached_program(code: bytes) -> None:
     assert c_family._OTHER_ZIG_FILES.search(b"const x = " + code)
     assert not c_family._OTHER_ZIG_FILES.search(b'const std = @import("std");')
+
+
+@pytest.mark.parametrize(
+    "code", [b'import "./lib"', b'import lib "../box/lib"', b"import `./lib`", b'import "\\x2e./lib"']
+)
+def test_an_import_of_a_folder_in_any_spelling_makes_its_files_part_of_a_cached_go_program(code: bytes) -> None:
+    assert interpreters._RELATIVE.search(b"package main\n" + code)
+    assert not interpreters._RELATIVE.search(b'package main\nimport ("fmt"; "os/exec")')

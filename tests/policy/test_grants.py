@@ -356,8 +356,35 @@ def test_a_link_that_a_program_planted_leads_no_copy_archive_or_log_elsewhere(pl
 def test_no_place_is_made_through_a_link_in_a_grant(place: Path, leads_to: str, writable: bool) -> None:
     policy = SandboxPolicy().mount(place / "project", "/work", writable).mount(place / "secret", "/work/new/x")
     (place / "project" / "new").symlink_to(leads_to.format(secret=place / "secret"))
+    # Another sandbox could write there before.
+    assert GivenGrants(SandboxPolicy().allow_read_write(place / "project")).now()
     with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="is a link there"):
         box.run("print(1)")
+
+
+def test_a_link_of_the_user_is_on_the_way_to_a_place_in_a_grant(tmp_path: Path) -> None:
+    for name in ("top/v1/data", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "top/current").symlink_to("v1")
+    (tmp_path / "other/x").write_text("1")
+    policy = SandboxPolicy().mount(tmp_path / "top", "/proj").mount(tmp_path / "other", "/proj/current/data")
+    with Sandbox(policy) as box:
+        assert box.run("print(open('/proj/v1/data/x').read())").stdout == "1\n"
+
+
+@pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
+def test_a_program_cannot_keep_others_from_opening_what_it_may_read(place: Path, enforcer: str) -> None:
+    file = place / "project" / "plain"
+    file.write_text("1")
+    target = str(place / "project") if enforcer == "landlock" else "/data"
+    code = (
+        f"import fcntl, os\nfd = os.open('{target}/plain', os.O_RDONLY)\n"
+        "for command in (1024, 1026, 1044):\n    try: print('done', fcntl.fcntl(fd, command, fcntl.F_RDLCK))\n"
+        "    except OSError: pass\nprint(fcntl.fcntl(fd, fcntl.F_GETFD))"
+    )
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy().mount(place / "project", target))
+    result = backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
+    assert result.stdout == "1\n", result.stderr
 
 
 def test_our_state_and_caches_are_read_only_in_a_writable_grant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2 = 430, 431, 432, 437
 _RDONLY, _NOSUID, _NODEV, _MS_PRIVATE = 1, 2, 4, 1 << 18
 _NEWNS, _NEWUSER, _NEWNET, _NS_GET_USERNS, _MNT_DETACH = 0x20000, 0x10000000, 0x40000000, 0xB701, 2
 _SET_FLAG, _SET_STRING, _SET_FD, _CREATE, _NO_SYMLINKS = 0, 1, 5, 6, 4
+_UMOUNT_NOFOLLOW = 8
 
 
 def main() -> None:
@@ -85,7 +86,9 @@ def _mount(plan: dict[str, object]) -> list[int]:
 def _unmount(plan: dict[str, object]) -> list[int]:
     """Succeeds only when nothing in the jail holds a file, folder or mapping of it."""
     _enter(plan, "mnt", _NEWNS)
-    check("unmount", libc.umount2(str(plan["target"]).encode(), 0))
+    folder, name = os.path.split(str(plan["target"]))
+    os.fchdir(_place(folder))
+    check("unmount", libc.umount2(name.encode(), _UMOUNT_NOFOLLOW))
     return []
 
 

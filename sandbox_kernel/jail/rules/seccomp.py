@@ -154,6 +154,8 @@ _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 # Linux's numbers: the errno module of another system would give other bytes.
+#: F_SETLEASE, F_NOTIFY, F_SETDELEG: with a file that it may only read, a program could keep others from opening it.
+_HOLDS_UP_OTHERS = (1024, 1026, 1044)
 _EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse(93), refuse(97)
 _EOPNOTSUPP = refuse(95)
 #: The call is not made, and returns 0.
@@ -212,6 +214,7 @@ def build_filter(
         "socket": _socket_rule(families, serves_unix=serves_unix),
         "socketpair": _pair_rule(connected_only=AF_UNIX not in families),
         "ioctl": (*load_argument(1), *unless_one_of(_TERMINAL_TRICKS, _YES), *_EPERM),
+        "fcntl": (*load_argument(1), *unless_one_of(_HOLDS_UP_OTHERS, _YES), *refuse(22)),
         "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
         "mknod": _device_rule(1),
         "mknodat": _device_rule(2),

@@ -106,6 +106,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "socketpair": (53, 199),
     "connect": (42, 203),
     "ioctl": (16, 29),
+    "fcntl": (72, 25),
     "personality": (135, 92),
     "mknodat": (259, 33),
     # metadata of a file, by its path

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import itertools
 import os
 import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -67,7 +68,8 @@ OBEYED = (
     "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
-    "requirements*.txt", "constraints*.txt", "compile_flags.txt", "*policy*.json", "*policy*.y*ml",
+    "*requirements*.txt", "*constraints*.txt", "pavement.py", "sconstruct.*", "compile_flags.txt",
+    "*policy*.json", "*policy*.y*ml",
     # Agents.
     "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
     "codebuddy*.md", "iflow*.md", "soul.md",
@@ -360,7 +362,9 @@ class Obeyed:
         root = self.project.path
         # Links in packages lead to the user's own sources in projects of several packages.
         links = [link for link in self.project.links() if _PACKAGES.isdisjoint(link.split("/"))]
-        files = {link for link in links if not is_ordinary(link) and not os.path.isdir(os.path.join(root, link))}
+        # A name like ``latest`` is the user's own; one like ``Makefile`` or ``x.toml`` is a tool's.
+        named = {link for link in links if not is_ordinary(link) and _OF_A_TOOL.search(link)}
+        files = {link for link in named if not os.path.isdir(os.path.join(root, link))}
         obeyed = [link for link in links if link in files or self._by_name(link) or self._is_said(link)]
         paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
         return frozenset(_folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
@@ -388,6 +392,7 @@ def is_ordinary(path: str) -> bool:
     return suffix in ORDINARY
 
 
+_OF_A_TOOL = re.compile(r"(?:\.[^/]*|[A-Z][^/]*|file|rc|config)\Z")
 _PACKAGES = frozenset(("node_modules", "site-packages"))
 _IGNORED = frozenset(("Cc", "Cf", "Co", "Mn", "Me"))
 
@@ -414,7 +419,19 @@ _IN_BRACKETS = re.compile(r"\bimport\s*\(([^)]*)\)")
 _HOOKS_PATH = re.compile(r"hooksPath\s*=\s*(?:\"([^\"\n]+)|([^\s\"#;][^\"\n#;]*))", re.IGNORECASE)
 #: Settings of programs that run hooks.
 _RUNS_HOOKS = re.compile(r"\.?(pre-commit|lefthook|husky|overcommit|simple-git-hooks|githooks)\b.*")
-_PLACE_WORD = re.compile(r"[\w.][\w./+-]*")
+_PLACE_WORD = re.compile(r"[\w.@][\w./+@-]*")
+#: Says in settings of hooks which files are looked at: nothing of it is run.
+_LOOKED_AT = re.compile(
+    r"^([ ]*)(?:-[ ]+)?(?:default_)?(?:files|exclude|types\w*|name|id|repo|rev|description|glob)[ ]*:.*(?:\n\1[ ]+.*)*",
+    re.MULTILINE,
+)
+#: Behind one of these, or before a star, a folder is run, or what is in it.
+_RUN = re.compile(
+    r"(?:(?<![\w/-])(?:cd|pushd|in|run|source|exec|python[\d.]*|node|ruby|perl|php|bash|sh|deno|bun|-[mMCrI])[ \t]+"
+    r"(?:-\w+[ \t]+)*|-[mM]|PATH=)[\"'`]?(?:\./|[$({][^\s/]*/)*([\w.][\w./+-]*)|([\w.][\w./+-]*/)(?=\*)"
+)
+#: The most repositories whose hooks are read, and the most paths that are looked for.
+_MOST_TOPS, _MOST_LOOKED = 50, 20_000
 #: Files and words that are read in all; bytes of one file; files of one folder.
 _MOST_FILES, _MOST_WORDS, _MOST_BYTES, _MOST_IN_FOLDER = 500, 50_000, 1 << 18, 100
 #: Dot files that name files which nobody runs because of that; what only servers run; caches; secrets.
@@ -448,9 +465,10 @@ def said_names(project: ProjectFolder) -> Said:
     project.hidden_files.find()
     inside = [os.path.join(root, path) for path in project.hidden_files.marked()]
     places = [path.removesuffix("/HEAD") for path in inside if os.path.basename(path) in (".git", "HEAD")]
-    tops = [root, *map(os.path.dirname, places)]
-    above = root.split("/")
-    places += ["/".join(above[:depth]) + "/.git" for depth in range(1, len(above) + 1)]
+    above = ["/".join(root.split("/")[:depth]) for depth in range(1, root.count("/") + 1)]
+    outer = [path for path in above if os.path.lexists(f"{path}/.git")]
+    tops = [root, *outer, *map(os.path.dirname, places)][:_MOST_TOPS]
+    places += [f"{path}/.git" for path in (*outer, root)]
     waiting = [os.path.join(root, path) for path in project.hidden_files.find()]
     waiting += [
         path for top in tops for name in (".*", "lefthook*") for path in glob.glob(f"{glob.escape(top)}/{name}")
@@ -458,7 +476,7 @@ def said_names(project: ProjectFolder) -> Said:
     waiting = [file for path in waiting for file in _files_at(path)]
     waiting += [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
     waiting += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
-    hooks = {file for file in waiting if any(map(_RUNS_HOOKS.fullmatch, file[len(root) :].split("/")))}
+    hooks = {file for file in waiting if any(map(_RUNS_HOOKS.fullmatch, file.split("/")))}
     for place in places:
         pointer = _read(place).removeprefix("gitdir:").strip()
         own = os.path.join(os.path.dirname(place), pointer) if pointer else place
@@ -469,6 +487,7 @@ def said_names(project: ProjectFolder) -> Said:
     hooks = {os.path.realpath(file) for file in hooks}
     said: set[str] = set()
     folders: set[str] = set()
+    looked: set[tuple[str, bool]] = set()
     seen: set[str] = set()
     later: list[str] = []
     # What a named script names in turn counts too, but not all that a program imports: that would be the whole project.
@@ -482,8 +501,14 @@ def said_names(project: ProjectFolder) -> Said:
                 named = [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
                 hooks.update(map(os.path.realpath, named))
                 files += named
-            for top in tops if files is waiting else ():
-                folders |= {path[len(root) + 1 :] for path in _folders_in(text, top, root, hook=file in hooks)}
+            if file in hooks and not os.path.basename(file).startswith("."):
+                folders.add(os.path.dirname(file))  # what it imports is looked for there
+            # Dot files of tools that run things by themselves; others name what they read.
+            runs = file in hooks or any(f"/{name}/" in file for name in (".git", ".claude", ".vscode"))
+            if files is waiting and (runs or "/." not in file[len(root) :]):
+                found = _folders_in(text, tops, looked, hook=file in hooks)
+                folders |= found
+                later += [at for path in found for at in islice(glob.iglob(f"{glob.escape(path)}/*"), _MOST_IN_FOLDER)]
             for path in _words(text):
                 name = path.rpartition("/")[2]
                 if name not in said and files is waiting:
@@ -491,23 +516,36 @@ def said_names(project: ProjectFolder) -> Said:
                     later += [at for base in bases for form in forms if os.path.isfile(at := os.path.join(base, form))]
                 said.add(name)
     names = frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
-    return Said(names, frozenset(map(_folded, folders)))
+    below = {path[len(root) + 1 :] for path in folders if path.startswith(f"{root}/")}
+    return Said(names, frozenset(map(_folded, below)))
 
 
-def _folders_in(text: str, top: str, root: str, *, hook: bool) -> set[str]:
-    """Return folders below ``root`` in which a text names a source, seen from ``top``, and those that a hook names."""
+def _folders_in(text: str, tops: Sequence[str], looked: set[tuple[str, bool]], *, hook: bool) -> set[str]:
+    """Return folders in which a text names a source, seen from ``tops``, and those that a hook runs.
+
+    ``looked`` has what was looked for already; it bounds all texts together.
+    """
+    text = _LOOKED_AT.sub("", text)
+    run = {os.path.normpath(word) for match in _RUN.findall(text) for word in match if word}
     found: set[str] = set()
-    for word in islice({match[0] for match in _PLACE_WORD.finditer(text)}, _MOST_WORDS):
+    for word in {match[0] for match in _PLACE_WORD.finditer(text)}:
+        if (word, hook) in looked or len(looked) * len(tops) >= _MOST_LOOKED:
+            continue
+        looked.add((word, hook))
         parts = word.strip(".").split("/")
-        # Behind the name of a variable, and as a module.
-        forms = {"/".join(parts), "/".join(parts[1:]), "/".join(parts).replace(".", "/")}
-        for path in (os.path.normpath(os.path.join(top, form)) for form in forms if form):
+        # Behind the name of a variable, and as a module with the packages that it lies in.
+        module = word.split(".") if "/" not in word else []
+        forms = {"/".join(parts), "/".join(parts[1:]), *("/".join(module[:end]) for end in range(1, len(module) + 1))}
+        for form, top in itertools.product(forms - {""}, tops):
+            path = os.path.normpath(os.path.join(top, form))
             sources = [file for file in (path, f"{path}.py") if os.path.isfile(file)]
-            if any(file.rpartition(".")[2].lower() in _SAID_BY_STEM for file in sources):
-                found.add(os.path.dirname(path))
-            elif hook and os.path.isdir(path):
+            suffixes = {name.rpartition(".")[2].lower() for name in map(os.path.basename, sources) if "." in name}
+            if sources and (not suffixes or not suffixes.isdisjoint(_SAID_BY_STEM)):
+                found |= {os.path.dirname(path), *(os.path.dirname(os.path.realpath(file)) for file in sources)}
+                found |= {os.path.join(top, *module[:end]) for end in range(1, len(module))}
+            elif hook and os.path.normpath(form) in run and (os.path.isdir(path) or not os.path.lexists(path)):
                 found.add(path)
-    return {path for path in found if path.startswith(f"{root}/")}
+    return found
 
 
 def _files_at(path: str) -> list[str]:

@@ -32,7 +32,7 @@ DISPLAYS = frozenset(("display_data", "update_display_data", "execute_result"))
 #: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
 _SILENT = frozenset(("iopub_welcome", "debug_event"))
 _HEADER = frozenset(("msg_id", "msg_type", "username", "session", "date", "version", "subshell_id"))
-_MAX_FIELD, _MAX_VALUE, _MAX_TRACEBACK, _MAX_CODE = 200, 20_000, 500, 64 << 20
+_MAX_FIELD, _MAX_VALUE, _MAX_TRACEBACK, _MAX_CODE = 200, 20_000, 500, 256 << 10
 _TOO_MUCH = f"further outputs were too many to be shown: they are the work of more than {MAX_WORK} shapes"
 
 

@@ -151,7 +151,7 @@ class Requests:
 
 
 #: Messages whose check can take long: outputs, and replies, of which only the status is sent when it took too long.
-_CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error"))
+_CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error", "execute_input"))
 _CHECKED_REPLIES = frozenset(("execute_reply", "complete_reply", "inspect_reply", "history_reply"))
 #: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
 #: one cell may be checked beyond that. The rest of them is dropped.
@@ -389,5 +389,13 @@ def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:
     text = message.content.get("text")
     if message.kind != "stream" or not isinstance(text, str) or len(text) <= _PIECE:
         return (message,)
-    parts = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
-    return (replace(message, content={**message.content, "text": part}) for part in parts)
+    # Each with an id of its own: front ends refuse a signature that they have seen.
+    own = str(message.header["msg_id"])[:180]
+    return (
+        replace(
+            message,
+            header={**message.header, "msg_id": f"{own}-{begin}"},
+            content={**message.content, "text": text[begin : begin + _PIECE]},
+        )
+        for begin in range(0, len(text), _PIECE)
+    )

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 
 #: The longest message that is accepted, in bytes, and the most parts of one.
-MAX_MESSAGE = 128 << 20
+MAX_MESSAGE = 64 << 20
 MAX_PARTS = 1024
 #: The longest command of a handshake.
 _MAX_COMMAND = 4096

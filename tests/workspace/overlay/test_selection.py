@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
+from sandbox_kernel.workspace.overlay import selection
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 
 
 def applied(here: HereFolder, *paths: str) -> list[str]:
@@ -510,6 +512,9 @@ RUN_BY_A_HOOK = [
     ('sh "$ROOT/tools/lint.sh"', {"tools/lint.sh": ""}, "tools/part.sh"),
     ("python3 tools/check.py", {"tools/check.py": "import subprocess\n"}, "tools/selectors.py"),
     ("python3 tools/check.py", {"tools/check.py": "import json, rules\n", "lib/rules.py": ""}, "lib/rules.py"),
+    ("exec tools/check", {"tools/check": "#!/usr/bin/env python3\nimport subprocess\n"}, "tools/selectors.py"),
+    ("for f in hooks.d/*.sh; do . ./$f; done", {}, "hooks.d/a.sh"),
+    ("python3 -m a.b.c", {"a/__init__.py": "from . import util\n", "a/b/c.py": ""}, "a/util.py"),
     (f"{_PYTHON}import json, helper\n", {"helper.py": ""}, "helper.py"),
     (f"{_PYTHON}from tools import common, rules\n", {}, "tools/rules.py"),
     (f"{_PYTHON}from tools import (\n common,\n rules,\n)\n", {}, "tools/rules.py"),
@@ -531,8 +536,70 @@ def test_what_a_hook_runs_with_what_it_names_is_held_back(
     here = HereFolder(project)
     for path in (changed, "src/tool.py", "other.py"):
         here.write(path, "x")
-    assert names(here.apply(by_user=False)) - {"tools"} == {"src/tool.py", "other.py"}
-    assert here.left_out() == (changed,)
+    assert names(here.apply(by_user=False)) - {"tools", "hooks.d"} == {"src/tool.py", "other.py"}
+    assert changed in here.left_out()
+
+
+def test_what_a_hook_of_an_outer_repository_runs_is_held_back(tmp_path: Path) -> None:
+    app = tmp_path / "outer/packages/app"
+    (app / "tools").mkdir(parents=True)
+    (tmp_path / "outer/.git").mkdir()
+    (tmp_path / "outer/.git/config").write_text("[core]\n\thooksPath = .husky\n")
+    (tmp_path / "outer/.husky").mkdir()
+    (tmp_path / "outer/.husky/pre-commit").write_text("python3 packages/app/tools/lint.py\n")
+    (app / "tools/lint.py").write_text("import subprocess\n")
+    here = HereFolder(app)
+    for path in ("tools/lint.py", "tools/selectors.py", "fine.py"):
+        here.write(path, "x")
+    assert names(here.apply(by_user=False)) == {"fine.py"}
+
+
+def test_what_a_python_hook_imports_from_its_own_folder_is_held_back(project: Path) -> None:
+    (project / ".git").mkdir()
+    (project / ".git/config").write_text("[core]\n\thooksPath = githooks # ours\n")
+    (project / "githooks").mkdir()
+    (project / "githooks/pre-commit").write_text("#!/usr/bin/env python3\nimport subprocess\n")
+    here = HereFolder(project)
+    for path in ("githooks/selectors.py", "fine.py"):
+        here.write(path, "x")
+    assert names(here.apply(by_user=False)) == {"fine.py"}
+
+
+#: Settings and hooks that look at files and run none of them.
+LOOK_ONLY = {
+    ".pre-commit-config.yaml": "repos:\n- repo: x\n  hooks:\n  - id: ruff\n    files: ^(src/|docs/)\n    exclude: ^docs/conf\n",
+    ".git/hooks/pre-commit": "#!/bin/sh\nruff check src docs\n",
+    ".bumpversion.cfg": "[bumpversion:file:src/tool.py]\n",
+    ".readthedocs.yaml": "sphinx:\n  configuration: docs/conf.py\n",
+}
+
+
+@pytest.mark.parametrize("file", LOOK_ONLY)
+def test_folders_that_are_only_looked_at_can_be_changed_by_an_agent(project: Path, file: str) -> None:
+    (project / "docs").mkdir()
+    (project / "docs/conf.py").write_text("")
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text(LOOK_ONLY[file])
+    here = HereFolder(project)
+    for path in ("src/more.py", "docs/guide.md"):
+        here.write(path, "x")
+    assert names(here.apply(by_user=False)) == {"src/more.py", "docs/guide.md"}
+
+
+def test_words_of_settings_are_looked_for_a_bounded_number_of_times(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    isfile = os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: looked.append(path) or isfile(path))
+    monkeypatch.setattr(selection, "_MOST_LOOKED", 200)
+    for number in range(20):
+        (project / f"m/{number}").mkdir(parents=True)
+        (project / f"m/{number}/HEAD").write_text("")
+    (project / ".githooks").mkdir()
+    (project / ".githooks/pre-commit").write_text(" ".join(f"w{number}" for number in range(5000)))
+    selection.said_names(ProjectFolder(project))
+    assert len(looked) < 20_000
 
 
 def test_hooks_of_shared_settings_count_in_a_repository_below(

@@ -133,6 +133,8 @@ def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
     assert "".join(sent.texts()) == text
     assert len(heard) > 2
     assert heard == sorted(set(heard))
+    ids = [each[0]["msg_id"] for each in sent.messages]
+    assert len(ids) == len(set(ids)), "front ends refuse a message that they have seen"
 
 
 @pytest.mark.parametrize(("more", "shown"), [(-1000, 1), (1, 0)])
