@@ -90,11 +90,11 @@ async def pin_in_thread(target: Target, policy: FetchPolicy, resolver: Resolver,
 
 def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
-    return _context(certifi.where(), ca_file)
+    return _context(ssl.get_default_verify_paths(), certifi.where(), ca_file)
 
 
 @cache
-def _context(roots: str, ca_file: str | None) -> ssl.SSLContext:
+def _context(_of_system: ssl.DefaultVerifyPaths, roots: str, ca_file: str | None) -> ssl.SSLContext:
     # Once: it takes a tenth of a second, in the thread of all proxies.
     context = ssl.create_default_context()
     context.load_verify_locations(roots)
