@@ -185,7 +185,8 @@ class NotebookSandboxes:
         finally:
             await loop.run_in_executor(None, session.close)
         # The session has ended: its state before this cell means nothing to the user.
-        kept = tuple(note for note in result.notes if note.kind is not NoteKind.ROLLED_BACK)
+        back = (NoteKind.ROLLED_BACK, NoteKind.ROLLED_BACK_FURTHER)
+        kept = tuple(note for note in result.notes if note.kind not in back)
         return replace(result, rolled_back=False, notes=kept)
 
     async def _made_ready(self, options: CellOptions, io: CellIO, choice: Choice) -> bool:

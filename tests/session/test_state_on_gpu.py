@@ -40,7 +40,7 @@ def test_a_cell_that_must_be_ended_takes_the_session_back_to_before_the_gpu(sess
     session.run("later = 1")
     result = session.run("import os; os.kill(os.getpid(), 9)")
     assert (result.status, result.rolled_back) == (Status.KILLED, True)
-    assert NoteKind.ROLLED_BACK in kinds(result)
+    assert NoteKind.ROLLED_BACK_FURTHER in kinds(result)
     assert value(session, "kept, 'on_card' in globals(), 'later' in globals()") == "(1, False, False)"
     assert session.run("kept += 1").ok
     session.undo()

@@ -114,7 +114,8 @@ def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: 
         if not kept(session):
             # The kernel does not see a process without a main thread when it looks for one to end, and takes another: a
             # checkpoint, or all of the sandbox (docs/security.md). The result says what is lost.
-            assert {note.kind for note in ended.notes} & {NoteKind.STATE_LOST, NoteKind.ROLLED_BACK}, ended
+            told = {note.kind for note in ended.notes}
+            assert told & {NoteKind.STATE_LOST, NoteKind.ROLLED_BACK, NoteKind.ROLLED_BACK_FURTHER}, ended
 
 
 @pytest.mark.one_case
