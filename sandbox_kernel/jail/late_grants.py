@@ -16,7 +16,7 @@ from sandbox_kernel.jail.bubblewrap_jail import NamespaceJail
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules.landlock import in_place_paths
-from sandbox_kernel.jail.walls import LANDLOCK, LATE_PLACES, TMP, WORK, Walls
+from sandbox_kernel.jail.walls import LANDLOCK, LATE_PLACES, WORK, Walls
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import own_places
 
@@ -86,7 +86,7 @@ def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
             f"{grant.source!r} is neither a folder nor a regular file, and through others a sandbox could reach "
             "programs of the host; nothing can be mounted from there"
         )
-    if not is_folder and grant.target in (*LATE_PLACES, TMP):
+    if not is_folder and grant.target in LATE_PLACES:
         inside = f"{grant.target}/{os.path.basename(grant.source)}"
         raise PolicyViolation(
             f"{grant.source!r} is a file and {grant.target} a folder; name the file inside as well: "

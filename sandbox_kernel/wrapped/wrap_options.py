@@ -75,7 +75,10 @@ def from_arguments(words: Sequence[str], variables: Mapping[str, str]) -> tuple[
     """Return the path of the connection file and the options from the launcher's command line and variables."""
     try:
         _, file, text, *command = words
-        given = {**json.loads(text), "command": command, "env": json.loads(variables.get(INNER_ENV, "{}"))}
+        given = json.loads(text)
+        if "env" in given:
+            raise ValueError("it has variables on its command line, as those of an earlier version")
+        given = {**given, "command": command, "env": json.loads(variables.get(INNER_ENV, "{}"))}
         if unknown := sorted(given.keys() - WrapOptions.__dataclass_fields__.keys()):
             raise ValueError(f"no option {unknown[0]!r:.60}")
         return file, msgspec.convert(given, WrapOptions)

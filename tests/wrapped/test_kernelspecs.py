@@ -94,6 +94,11 @@ def test_options_survive_the_command_line():
     assert from_arguments(["-f", "c.json", *options.to_arguments()], options.to_variables()) == ("c.json", options)
 
 
+def test_a_kernel_that_was_wrapped_with_its_variables_on_the_command_line_is_to_be_wrapped_anew():
+    with pytest.raises(InvalidRequest, match="of an earlier version.*wrap it anew"):
+        from_arguments(["-f", "c.json", '{"env": {"TOKEN": "1"}}', "python"], {})
+
+
 def test_options_are_checked():
     with pytest.raises(InvalidRequest, match="list of words"):
         WrapOptions(command=())
