@@ -95,7 +95,7 @@ def test_options_survive_the_command_line():
 
 
 def test_a_kernel_that_was_wrapped_with_its_variables_on_the_command_line_is_to_be_wrapped_anew():
-    with pytest.raises(InvalidRequest, match="of an earlier version.*wrap it anew"):
+    with pytest.raises(InvalidRequest, match=r"of an earlier version.*wrap it anew"):
         from_arguments(["-f", "c.json", '{"env": {"TOKEN": "1"}}', "python"], {})
 
 
