@@ -172,7 +172,7 @@ def test_names_of_the_prompt_are_the_prompts(asked: str) -> None:
         ("def f(x): return x", "import math\nassert type(f(True)) is bool and math.isnan(f(math.nan))"),
         ("from collections import Counter\ndef f(x): return Counter(x)", "assert f('aab') == {'a': 2, 'b': 1}"),
         ("def f(x): x.sort()", "values = [3, 1]\nassert f(values) is None\nassert values == [1, 3]"),
-        ("def f():\n    yield 1\n    yield 2", "assert list(f()) == [1, 2]"),
+        ("def f():\n    yield 1\n    yield 2", "assert list(f()) == [1, 2]\nassert list(zip(f(), 'ab')) == [(1, 'a'), (2, 'b')]"),
         ("def f(a, *, b): return a - b", "assert f(3, b=1) == 2"),
         ("class P:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x", "p = P(4)\nassert (p.x, p.twice()) == (4, 8)"),
         ("class P:\n    def __init__(self, x): self.x = x\ndef f(ps): return [p.x for p in ps]", "assert f([P(1)]) == [1]"),
@@ -250,6 +250,21 @@ LIAR += "    __sub__ = __rsub__ = __abs__ = __enter__ = same\n    __lt__ = __gt_
 def test_methods_of_the_candidate_decide_nothing(test: str) -> None:
     result = judge_program(f"{LIAR}def f(): return L()", test, 20.0)
     assert result.startswith("failed: ")
+
+
+@pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "for got, want in zip(map(f, [1, 2]), [2, 3]): assert got == want",
+        "assert all(map(lambda case: f(case) == 2, [1, 2]))",
+        "import itertools\nfor got in itertools.starmap(f, [(1,), (2,)]): assert got == 2",
+        "assert not [got for got in filter(f, [1, 2]) if got]",
+    ],
+)
+def test_a_candidate_ends_no_loop_of_a_test(error: str, test: str) -> None:
+    result = judge_program(f"def f(*args): raise {error}", test, 20.0)
+    assert result == f"failed: the other side raised {error}"
 
 
 @pytest.mark.parametrize(

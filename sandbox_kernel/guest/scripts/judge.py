@@ -223,10 +223,18 @@ class Peer:
         return ["object", [id(value), type(value).__name__]]
 
     def ask(self, action: str, *args: Any, **options: Any) -> Any:
-        """Let the other process do something. Raises what it raised."""
+        """Let the other process do something. Raises what it raised.
+
+        Only ``next`` may end an iteration, as in generators: ``zip(map(candidate, …), …)`` would end without a word.
+        """
         with self._lock:
             self._send(action, args, tuple(options.items()))
-            return self.listen()
+            try:
+                return self.listen()
+            except (StopIteration, StopAsyncIteration) as error:
+                if action == "next":
+                    raise
+                raise RuntimeError(f"the other side raised {type(error).__name__}") from None
 
     def listen(self) -> Any:
         """Answer the other process until it answers."""

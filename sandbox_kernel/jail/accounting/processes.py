@@ -164,6 +164,8 @@ def _kcmp() -> ctypes._NamedFuncPointer | None:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
+#: Fewer addresses than these have page tables of at most 8 MB.
+_MANY_ADDRESSES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -247,8 +249,17 @@ def usage(pids: list[int]) -> Usage:
             continue
         ticks += sum(int(value) for value in fields[USER_TICKS : USER_TICKS + 4])
         threads += int(fields[THREADS])
-        resident += int(fields[RESIDENT_PAGES]) * _PAGE
+        resident += int(fields[RESIDENT_PAGES]) * _PAGE + _page_tables(pid, int(fields[VIRTUAL_BYTES]))
     return Usage(resident, threads, ticks / _TICK)
+
+
+def _page_tables(pid: int, virtual_bytes: int) -> int:
+    """Return the memory of a process's page tables where they can be large: reading zeros makes them without pages."""
+    if virtual_bytes < _MANY_ADDRESSES:
+        return 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(read_once(f"/proc/{speaker(pid)}/status").partition(b"VmPTE:")[2].split(None, 1)[0]) << 10
+    return 0
 
 
 def proportional_bytes(pids: list[int]) -> int:
@@ -262,7 +273,8 @@ def proportional_bytes(pids: list[int]) -> int:
             with open(f"/proc/{speaker(pid)}/smaps_rollup", "rb") as file:
                 line = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
                 total += int(line.split()[1]) << 10
-        except OSError:
+            total += _page_tables(pid, int(with_memory(pid)[VIRTUAL_BYTES]))
+        except (OSError, IndexError):
             # Refused, or the thread has ended: the resident memory counts in full.
             total += usage([pid]).resident_bytes
     return total

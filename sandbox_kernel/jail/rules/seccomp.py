@@ -150,6 +150,8 @@ _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
 _SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
 _INTERNET_PROTOCOLS = (0, 6, 17)
 _NETLINK_ROUTE = 0
+#: SO_SNDBUF and SO_RCVBUF.
+_SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8)
 _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
@@ -253,7 +255,8 @@ def build_step_filter(
     limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
     (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket, and
     System V segments, queues and semaphores that no process has attached. The filter refuses both. ``memfd_create``
-    answers ENOSYS, as on an old kernel: libraries then use a file.
+    answers ENOSYS, as on an old kernel: libraries then use a file. Buffers of sockets count for no process either:
+    they stay as large as the system makes them.
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
@@ -261,7 +264,9 @@ def build_step_filter(
         thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
         verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
+        sizes = (*load_argument(2), *unless_one_of(_BUFFER_SIZES, _YES), *_NOTHING)
         verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
+        verdicts["setsockopt"] = (*load_argument(1), *unless_equal(_SOL_SOCKET, _YES), *sizes)
     return _program(arch, verdicts) if verdicts else None
 
 

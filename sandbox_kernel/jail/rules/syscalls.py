@@ -103,6 +103,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "rseq_slice_yield": (471, 471),
     # decided by their arguments
     "socket": (41, 198),
+    "setsockopt": (54, 208),
     "socketpair": (53, 199),
     "connect": (42, 203),
     "ioctl": (16, 29),

@@ -49,7 +49,31 @@ for what in (segment, lambda: libc.msgget(0, 0o1600) >= 0, lambda: libc.semget(0
     print("HELD" if what() else f"refused {ctypes.get_errno()}")
 """
 
+#: A buffer that is asked to be larger stays as it was.
+IN_BUFFERS = """
+import socket
+one, _ = socket.socketpair()
+for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+    before = one.getsockopt(socket.SOL_SOCKET, size)
+    one.setsockopt(socket.SOL_SOCKET, size, before * 4)
+    print("as before" if one.getsockopt(socket.SOL_SOCKET, size) == before else "LARGER")
+"""
+
+#: Zeros are read at addresses far apart: each needs a page table, and no page.
+IN_PAGE_TABLES = """
+import ctypes, mmap
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.prctl(41, 1, 0, 0, 0)
+step, many = 2 << 20, {many}
+at = libc.mmap(None, ctypes.c_size_t(many * step), 1, 0x4022, -1, 0)
+for place in range(many): ctypes.c_char.from_address(at + place * step).value
+import time; time.sleep({rest})
+print("HELD")
+"""
+
 ATTEMPTS = [
+    pytest.param(IN_BUFFERS, ["as before"] * 2, id="buffers of sockets"),
     pytest.param(IN_HIDDEN_FILES, ["refused 38"], id="files of a process that hides its descriptors"),
     pytest.param(IN_FLIGHT, ["refused 38"], id="files whose descriptors wait in a socket"),
     pytest.param(DETACHED, ["refused 1"] * 3, id="detached System V objects"),
@@ -71,6 +95,16 @@ def test_a_program_holds_no_memory_that_the_watchdog_cannot_see(
     Tier(enforcer, "no groups").enter(monkeypatch)
     result = run(enforcer, code)
     assert result.stdout.splitlines() == says, result
+
+
+@pytest.mark.parametrize(("many", "status"), [(60_000, "memory_exceeded"), (6000, "ok")])
+def test_page_tables_count_as_memory_without_a_control_group(
+    monkeypatch: pytest.MonkeyPatch, many: int, status: str
+) -> None:
+    Tier("bubblewrap", "no groups").enter(monkeypatch)
+    # 4 KB for each: 240 MB, which it holds until it is ended; and 24 MB.
+    code = IN_PAGE_TABLES.format(many=many, rest=20 if status != "ok" else 0)
+    assert run("bubblewrap", code).status.value == status
 
 
 @pytest.mark.parametrize(("code", "says"), ATTEMPTS)
