@@ -100,6 +100,7 @@ class Heard:
 
 
 @pytest.mark.parametrize(("most_s", "heard_on"), [(displays.MAX_WORK_S, True), (0.0, False)])
+@pytest.mark.slow
 def test_threads_of_a_program_are_heard_between_cells_until_the_host_has_worked_enough(
     session: Session, monkeypatch: pytest.MonkeyPatch, most_s: float, heard_on: bool
 ) -> None:

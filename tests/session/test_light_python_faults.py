@@ -95,6 +95,7 @@ def test_a_saved_file_does_not_raise_its_own_memory(backend: WasmBackend, sessio
         assert loaded.run("x").memory_limit_mb == 256
 
 
+@pytest.mark.slow
 def test_a_saved_file_that_needs_more_memory_is_refused_by_what_to_do(backend: WasmBackend, tmp_path: Path) -> None:
     with open_wasm_session(backend, "python", memory_mb=700) as session:
         session.run("b = bytearray(550 << 20)")
@@ -112,6 +113,7 @@ def test_a_mount_that_would_hide_the_wheels_is_refused(tmp_path: Path) -> None:
         box.run("print(1)")
 
 
+@pytest.mark.slow
 def test_a_mount_in_the_work_folder_does_not_count_as_its_size(tmp_path: Path) -> None:
     with Sandbox(SandboxPolicy().mount(tmp_path, "/box/sub"), backend="wasm") as box, box.session("python") as session:
         for _ in range(2):

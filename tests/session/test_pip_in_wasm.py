@@ -126,6 +126,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.slow
 def test_the_newest_versions_that_fit_each_other_and_this_python_are_taken(session: WasmSession) -> None:
     for names, told in TAKEN.items():
         done = session.run(f"%pip install {FROM} {names}", timeout=PATIENCE_S)

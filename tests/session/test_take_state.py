@@ -63,6 +63,7 @@ def when_it_saves(session: Session, act: Callable[[], object]) -> threading.Thre
     return thread
 
 
+@pytest.mark.slow
 def test_a_session_with_more_variables_than_its_work_folder_can_hold_is_saved(box: Sandbox, tmp_path: Path) -> None:
     session = box.session(memory_mb=512)
     assert session.run("import numpy as np; large = np.ones(40_000_000); open('f', 'w').write('kept')").ok

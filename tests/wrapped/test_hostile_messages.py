@@ -110,6 +110,7 @@ def test_odd_values_in_a_reply_do_not_end_the_relay_and_the_record_lists_a_caugh
     assert made.dropped > 0
 
 
+@pytest.mark.slow
 def test_a_kernel_that_breaks_its_connection_is_ended_and_the_cell_says_so(wrap, start):
     kernel = start(wrap("python3"))
     reply, _ = kernel.run(

@@ -59,12 +59,12 @@ OBEYED_FOLDERS = (
     # Other version control; what Python, R, node and builds load from without being told.
     "cvs", "_darcs", "__pycache__", "site-packages", "dist-packages", "__pypackages__", "conda-meta", "node_modules",
     "bower_components", "sitecustomize*", "usercustomize*", "*.dist-info", "*.egg-info", "*.egg", "*.app", "renv",
-    "packrat", "buildsrc", "jupyter*config*", "ipython*config*",
+    "packrat", "buildsrc", "jupyter*config*", "ipython*config*", "requirements", "constraints",
 )  # fmt: skip
 OBEYED = (
     # Builds, tests, packages and environments.
     "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
-    "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "*_build.py",
+    "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "user.clj*", "data_readers.clj*", "*_build.py",
     "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
@@ -78,6 +78,8 @@ OBEYED = (
 )  # fmt: skip
 _obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
 _obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
+#: A build of sbt is compiled from here.
+_obeyed_path = re.compile(r"(?:.*/)?project/[^/]*\.scala")
 #: Another spelling of a name that Windows' file systems make: ``CLAUDE~1.MD``.
 _SHORT_NAME = re.compile(r".{1,6}~\d+(\..{0,3})?")
 #: What a folder holds that is an environment, or which git takes for a repository, whatever the folder is called.
@@ -295,11 +297,17 @@ class Obeyed:
         names, plain = path.split("/"), _folded(path).split("/")
         if any(not name or name.startswith(".") or _obeyed_folder.match(name) for name in plain) or is_hidden(path):
             return True
+        # Windows reads what stands before a colon, Linux all of ``x:a.dist-info``.
+        if ":" in unicodedata.normalize("NFKD", path):
+            return True
         # Where a link leads decides about its suffix: ``_leads_away``.
         kept = self._entries.get(path)
         is_link = kept.entry.type == SYMLINK if kept is not None else self.project.read_link(path) is not None
         if not self.is_folder(path) and (
-            _obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1]) or not (is_link or is_ordinary(path))
+            _obeyed_file.match(plain[-1])
+            or _obeyed_path.fullmatch("/".join(plain))
+            or _SHORT_NAME.fullmatch(plain[-1])
+            or not (is_link or is_ordinary(path))
         ):
             return True
         return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))

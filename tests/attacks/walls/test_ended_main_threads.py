@@ -57,6 +57,7 @@ def test_memory_of_processes_whose_main_threads_have_ended_is_limited(backend: P
 
 
 @pytest.mark.one_case
+@pytest.mark.slow
 def test_deleted_files_of_a_process_whose_main_thread_has_ended_count_as_disk(backend: ProcessBackend) -> None:
     fill = (
         "held = [os.open(f'f{i}', os.O_CREAT | os.O_RDWR) for i in range(40)]\n"

@@ -118,6 +118,7 @@ PRINTED = [
 ]
 
 
+@pytest.mark.slow
 def test_commands_and_a_shell_run(sh: Sh) -> None:
     steps = [f"mkdir /box/{n}; cd /box/{n}\n(\n{script}\n)\necho '<end>'\n" for n, (script, _) in enumerate(PRINTED)]
     result = sh("".join(steps), timeout=120)
@@ -194,6 +195,7 @@ def test_a_syntax_error_is_a_failure_with_words(sh: Sh) -> None:
     assert "syntax error" in result.stderr
 
 
+@pytest.mark.slow
 def test_commands_that_cannot_be_had_say_so(sh: Sh) -> None:
     """The catalogue names them, with the reason."""
     for command in ("html-to-markdown", "python3", "node", "git", "patch", "tar", "zip", "bc"):

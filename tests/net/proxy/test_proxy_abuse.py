@@ -237,6 +237,7 @@ def test_a_connection_that_says_nothing_is_closed_without_a_word(site, open_door
 
 
 @pytest.mark.attack("N10", "network")
+@pytest.mark.slow
 def test_half_open_connections_take_the_places_of_their_own_sandbox_until_they_time_out(site, open_door):
     full = open_door(site.policy(max_concurrent=5), limits=ProxyLimits(head_timeout_s=3))
     other = open_door(site.policy(max_concurrent=5))

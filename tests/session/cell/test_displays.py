@@ -68,6 +68,7 @@ def test_number_and_size_are_bounded_and_the_rest_is_counted(monkeypatch: pytest
     assert (texts(large), large.dropped) == (["x"], 1)
 
 
+@pytest.mark.slow
 def test_the_work_of_a_page_with_one_cell_is_bounded() -> None:
     found = Displays()
     for _ in range(12):

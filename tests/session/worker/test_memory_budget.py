@@ -95,6 +95,7 @@ def test_a_program_that_raises_a_memory_error_is_at_the_limit_only_when_memory_w
         assert value(session, "x") == ("1" if refused else "2"), name
 
 
+@pytest.mark.slow
 def test_the_same_holds_for_a_run() -> None:
     with Sandbox() as box:
         for name, (code, refused) in OWN_ERRORS.items():

@@ -81,6 +81,7 @@ def test_a_plotly_figure_is_drawn_by_its_own_library_in_a_frame(page):
     assert [LIBRARY in content["data"] for _, content in again] == [False]
 
 
+@pytest.mark.slow
 def test_a_cell_that_runs_again_shows_its_frame_before_the_library_that_the_page_has(page):
     """The page cleaned two megabytes before it drew."""
     need(importlib.util.find_spec("altair"), "altair is not installed")
