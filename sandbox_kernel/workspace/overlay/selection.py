@@ -64,7 +64,8 @@ OBEYED_FOLDERS = (
 OBEYED = (
     # Builds, tests, packages and environments.
     "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
-    "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "user.clj*", "data_readers.clj*", "*_build.py",
+    "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "*_build.py",
+    "user.clj*", "data_readers.clj*",
     "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
