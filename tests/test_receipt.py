@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sandbox_kernel.model import ExecResult, Status, Violation, describe_end, notes
-from sandbox_kernel.receipt import MIME, facts, html, measurements, mime_bundle, plain_text
+from sandbox_kernel.receipt import MIME, facts, html, measurements, mime_bundle, plain_text, unmarked
 
 DONE = ExecResult(
     status=Status.FAILED,
@@ -152,6 +152,7 @@ def test_what_a_refusal_or_a_note_quotes_stays_on_its_line_and_bears_no_mark_of_
     result = replace(DONE, violations=(refused,), notes=(forged,))
     text = plain_text(result, "ok")
     assert len(text.splitlines()) == 3
+    assert not any(sign in unmarked("\u25aa\u20de \u22a1 x\u20de") for sign in "\u20de\u22a1")
     assert [text.count(sign) for sign in ("\u25a3", "\u202e", "\u200b", "\x1b")] == [1, 0, 0, 0]
     assert len(text) < 6000
     told = facts(result, "ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import mimetypes
 from collections.abc import Callable
 
@@ -20,8 +21,8 @@ from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.session import Session
 
-#: The most files that one execution returns, and the most sessions that are kept.
-_MAX_FILES, _MAX_SESSIONS = 100, 64
+#: The most files that one execution returns, their bytes together, and the most sessions that are kept.
+_MAX_FILES, _MAX_BYTES, _MAX_SESSIONS = 100, 64 << 20, 64
 
 
 class SandboxKernelCodeExecutor(BaseCodeExecutor):  # type: ignore[misc]
@@ -89,13 +90,19 @@ def _answer(result: ExecResult, read_file: Callable[[str], bytes]) -> CodeExecut
         stderr = describe_end(result)
     shown = [str(display.data.get("text/plain", "")) for display in result.displays if display.kind == "result"]
     made = [each for each in result.changes if each.kind in ("created", "modified", "renamed") and each.type == "file"]
-    files = {each.path: mimetypes.guess_type(each.path)[0] for each in made[:_MAX_FILES]}
+    files: dict[str, bytes] = {}
+    left = _MAX_BYTES
+    for each in made[:_MAX_FILES]:
+        if each.size <= left:
+            with contextlib.suppress(SandboxError):  # gone by now, or larger
+                files[each.path] = read_file(each.path)
+                left -= len(files[each.path])
     return CodeExecutionResult(
         stdout=result.stdout + "".join(f"{text}\n" for text in shown),
         stderr=stderr,
         output_files=[
-            File(name=name, content=read_file(name), mime_type=kind or "application/octet-stream")
-            for name, kind in files.items()
+            File(name=name, content=data, mime_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
+            for name, data in files.items()
         ],
         exit_code=result.exit_code,
     )

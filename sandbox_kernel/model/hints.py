@@ -56,6 +56,8 @@ _OTHER_DEVICE = {
 }
 _NO_MODULE = r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]"
 _WORK = "/box/"
+#: A name that a hint repeats: one word, which is no option and reads as no sentence of ours.
+_ONE_WORD = r"(?!-)[\w./@+~-]{1,200}"
 
 
 @unique
@@ -153,13 +155,18 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     return tuple(found[:2])
 
 
+def _names(pattern: str, said: str) -> list[str]:
+    """Return what errors of this form name. A program can print anything in their place, and a hint is our sentence."""
+    return [name for name in re.findall(pattern, said) if re.fullmatch(_ONE_WORD, name)]
+
+
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
     if result.here:
         return _hidden_file(said, stumble)
     if stumble.beside is None:
         return []
     for pattern in (*_MISSING_FILE, *_DENIED):
-        for path in re.findall(pattern, said):
+        for path in re.findall(pattern, said):  # any name, because it is one beside the notebook
             inner = path.removeprefix(_WORK)
             absolute = bool(stumble.folder) and inner.startswith(f"{stumble.folder}/")
             if pattern in _DENIED and not absolute:
@@ -176,7 +183,7 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
 def _hidden_file(said: str, stumble: Stumble) -> list[Note]:
     """Return the hint for a file that programs never see in a folder of the user, whether it is there or not."""
     for pattern in _MISSING_FILE if stumble.hidden is not None else ():
-        for path in re.findall(pattern, said):
+        for path in _names(pattern, said):
             plain = os.path.normpath(path.removeprefix(_WORK))
             if plain.startswith(("/", "..")) or stumble.hidden is None or not stumble.hidden(plain):
                 continue
@@ -187,7 +194,8 @@ def _hidden_file(said: str, stumble: Stumble) -> list[Note]:
 def _not_renamed(said: str) -> list[Note]:
     """Return the hint for a folder that cannot be renamed in one step, in the words of who tried it."""
     for pattern, write in _OTHER_DEVICE.items():
-        if (names := re.search(pattern, said)) is not None:
+        names = re.search(pattern, said)
+        if names is not None and all(re.fullmatch(_ONE_WORD, name) for name in names.groups()):
             return [notes.hint_rename(write.format(*names.groups()), names[1])]
     return []
 
@@ -195,8 +203,8 @@ def _not_renamed(said: str) -> list[Note]:
 def _closed_place(said: str, stumble: Stumble) -> list[Note]:
     """Return the hint for a path that the walls deny, or that can only be read."""
     for pattern in (*_READ_ONLY, *_DENIED):
-        if (place := re.search(pattern, said)) is not None and not place[1].startswith(_WORK):
-            names = place[1].strip("/").split("/")
+        if (place := next(iter(_names(pattern, said)), None)) is not None and not place.startswith(_WORK):
+            names = place.strip("/").split("/")
             top = f"/{names[0]}" if len(names) > 1 else "/"
             if pattern in _DENIED and top in _KERNEL_PLACES:
                 continue
@@ -216,7 +224,7 @@ def _for_library(said: str, result: ExecResult) -> list[Note]:
     wanted = [note.wanted.what for note in result.notes if note.wanted and note.wanted.kind is WantedKind.DOMAIN]
     refused = [violation.subject for violation in result.violations if violation.rule == "domain_not_allowed"]
     found = [notes.hint_domain(domain, f"policy.allow_domain({domain!r})") for domain in [*wanted, *refused][:1]]
-    missing = [path for pattern in _MISSING_FILE for path in re.findall(pattern, said) if not path.startswith("/")]
+    missing = [path for pattern in _MISSING_FILE for path in _names(pattern, said) if not path.startswith("/")]
     if missing and not result.here:
         found.append(notes.hint_missing(missing[0], "Sandbox(here='.')"))
     return found

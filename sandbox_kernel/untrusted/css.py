@@ -24,7 +24,7 @@ SVG_PROPERTIES = names(
     "stroke-dasharray stroke-dashoffset stop-color stop-opacity clip-rule clip-path mask marker-start marker-mid "
     "marker-end filter paint-order text-anchor dominant-baseline alignment-baseline font color opacity visibility "
     "display font-family font-size font-style font-weight font-stretch font-variant shape-rendering image-rendering "
-    "text-rendering vector-effect mix-blend-mode isolation letter-spacing word-spacing text-decoration writing-mode"
+    "text-rendering letter-spacing word-spacing text-decoration writing-mode"
 )
 #: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
 TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
@@ -36,7 +36,43 @@ _VALUE = re.compile(r"[A-Za-z0-9#%.,'\" _/+-]+(?:\((?P<inner>[0-9.,% /a-z-]*)\)[
 _FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
 #: ``url(#…)``, a reference to an element of the same drawing.
 LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
+#: Families that are kept, in small letters. A browser asks the system for each other name, a millisecond each.
+_FAMILIES = frozenset(
+    """
+    serif|sans-serif|monospace|cursive|fantasy|system-ui|arial|helvetica|helvetica neue|verdana|tahoma|trebuchet ms
+    |dejavu sans|dejavu sans mono|dejavu serif|liberation sans|liberation mono|noto sans|times|times new roman|georgia
+    |courier|courier new|consolas|menlo|monaco|open sans|roboto|inter|segoe ui|ubuntu|lucida grande|lucida console
+    |bitstream vera sans|computer modern roman|stixgeneral|balto|palatino|impact|comic sans ms
+    """.replace("\n", "")
+    .replace("    ", "")
+    .split("|")
+)
+#: For each other weight, width and angle it looks for a font anew.
+_FONTS = {
+    "font-weight": re.compile(r"normal|bold|bolder|lighter|[1-9]00", re.IGNORECASE),
+    "font-stretch": re.compile(r"[a-z-]+", re.IGNORECASE),
+    "font-style": re.compile(r"normal|italic|oblique", re.IGNORECASE),
+}
+_FONT = re.compile(
+    r"((?:(?:normal|italic|oblique|small-caps|bold|bolder|lighter|[1-9]00)\s+)*[0-9.]+[a-z%]*(?:\s*/\s*[0-9.]+[a-z%]*)?)"
+    r"\s+(.+)",
+    re.IGNORECASE,
+)
 _NEGATIVE = re.compile(r"(?<![A-Za-z0-9_#-])-\s*\.?\d")
+
+
+def clean_font(name: str, value: str) -> str | None:
+    """Return a value of a property of fonts that is no work for a browser; None when nothing is left."""
+    if name in _FONTS:
+        return value if _FONTS[name].fullmatch(value.strip()) else None
+    if name not in ("font", "font-family"):
+        return value
+    short = _FONT.fullmatch(value.strip()[:400]) if name == "font" else None
+    if name == "font" and short is None:
+        return None
+    wanted = [family.strip(" '\"") for family in (short[2] if short else value[:400]).split(",")]
+    kept = ",".join(f"'{family}'" if " " in family else family for family in wanted if family.lower() in _FAMILIES)
+    return (f"{short[1]} {kept}" if short else kept) if kept else None
 
 
 def clean_style(style: str, properties: frozenset[str]) -> str | None:
@@ -59,6 +95,6 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
             tame = tame and not _NEGATIVE.search(value)
         elif LOCAL_URL.match(value):
             tame = True
-        if tame:
-            kept.append(f"{name}:{value}")
+        if tame and (clean := clean_font(name, value)) is not None:
+            kept.append(f"{name}:{clean}")
     return ";".join(kept) or None

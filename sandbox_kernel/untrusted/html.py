@@ -38,7 +38,8 @@ _GONE_WITH_CONTENT = names(
     "applet select datalist audio video canvas head"
 )
 ATTRIBUTES = {
-    "*": {"style", "title", "dir", "lang", "align", "valign"},
+    # Not lang: for each language a browser looks for fonts anew.
+    "*": {"style", "title", "dir", "align", "valign"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
     "div": {"class"},

@@ -30,6 +30,8 @@ MAX_DOCSTRING = 256 << 10
 MAX_WORK = 400_000
 #: The work for a command of a formula, in elements.
 _COMMAND = 10
+#: The work for a box that may scroll, which is drawn apart.
+_SCROLLER = 100
 #: The work for a letter of a formula: all formulas of a cell may have as many letters as one (``tex.MAX_LATEX``).
 _LETTER = MAX_WORK // MAX_LATEX
 
@@ -71,10 +73,12 @@ class SanitizedBundle:
     data: Mapping[str, object]
     metadata: Mapping[str, object]
     removed: tuple[str, ...] = ()
+    #: The work of its drawing, in simple shapes.
+    drawn: int = 0
 
     @property
     def work(self) -> int:
-        """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
+        """About how many elements, shapes, colours and commands of formulas a page draws; frames count nothing."""
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
         latex, html = (str(self.data.get(mime, "")) for mime in ("text/latex", "text/html"))
@@ -82,8 +86,9 @@ class SanitizedBundle:
         texts = [text for text in self.data.values() if isinstance(text, str)]
         drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
         turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
+        drawn += _SCROLLER * html.count("overflow")
         table = places(latex) + (places(html) if letters else 0)
-        return _LETTER * letters + table + drawn + turned * MAX_WORK // MAX_TURNS**2
+        return self.drawn + _LETTER * letters + table + drawn + turned * MAX_WORK // MAX_TURNS**2
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -93,6 +98,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
         return SanitizedBundle({"text/plain": f"[{why}]"}, {}, (why,))
     removed: list[str] = []
     kept: dict[str, object] = {}
+    drawn = 0
     seen: set[str] = set()
     for number, (mime, value) in enumerate(data.items()):
         if number >= MAX_TYPES:
@@ -103,7 +109,8 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             continue
         seen.add(name)
         try:
-            clean, taken = _clean(name, value)
+            clean, taken, work = _clean(name, value)
+            drawn += work
         except ContentRefused as reason:
             if name not in _READABLE or "text/html" not in data:
                 # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
@@ -120,7 +127,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             kept[name] = clean
     if not kept and data:
         kept = {"text/plain": f"[{'; '.join(removed)}]"}
-    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed))
+    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed), drawn)
 
 
 def sanitize_docstring(data: object) -> SanitizedBundle:
@@ -177,12 +184,13 @@ def _name(mime: object) -> str:
     return mime.lower()
 
 
-def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
+def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
+    """Return what is shown of a value, what was taken out, and the work of drawing it beside its elements."""
     if mime == "application/json":
         written = json.dumps(check_json(value), ensure_ascii=False)
         if turns(written) > MAX_TURNS:
             raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
-        return json.loads(unmarked(written)), ()
+        return json.loads(unmarked(written)), (), 0
     if mime not in _NAMES:
         raise ContentRefused(_NEVER.get(mime, ("", _OTHER))[1])
     # nbformat allows text as a list of lines.
@@ -191,16 +199,16 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if mime in IMAGE_TYPES:
-        return check_image(mime, value), ()
+        return check_image(mime, value), (), 0
     try:
-        clean, taken = _clean_text(mime, encodable(value))
+        clean, taken, work = _clean_text(mime, encodable(value))
     except ContentRefused:
         raise
     except Exception as error:  # a library that does not cope with it must not end the cell
         raise ContentRefused(f"it could not be checked ({type(error).__name__})") from None
     if mime != "text/plain" and _turned(mime, clean) > MAX_TURNS**2:
         raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
-    return unmarked(clean), taken  # the last step: references and escapes of characters are resolved
+    return unmarked(clean), taken, work  # the last step: references and escapes of characters are resolved
 
 
 def _turned(mime: str, text: str) -> int:
@@ -212,21 +220,22 @@ def _turned(mime: str, text: str) -> int:
     return sum(turns(block) ** 2 for block in blocks)
 
 
-def _clean_text(mime: str, text: str) -> tuple[str, tuple[str, ...]]:
+def _clean_text(mime: str, text: str) -> tuple[str, tuple[str, ...], int]:
     """Clean a text of one of ``_NAMES``. Parsers (nh3 and others) are loaded by the first cell that needs them."""
     if mime == "text/html":
         from sandbox_kernel.untrusted.html import clean_html
 
-        return clean_html(text)
+        return *clean_html(text), 0
     if mime == "text/markdown":
         from sandbox_kernel.untrusted.markdown import markdown_to_html
 
-        return markdown_to_html(text)
+        return *markdown_to_html(text), 0
     if mime == "image/svg+xml":
         from sandbox_kernel.untrusted.svg import clean_svg
 
-        return clean_svg(text), ()
-    return check_latex(text) if mime == "text/latex" else safe_text(text), ()
+        clean, work = clean_svg(text)
+        return clean, (), work
+    return check_latex(text) if mime == "text/latex" else safe_text(text), (), 0
 
 
 def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]:

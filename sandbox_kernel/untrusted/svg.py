@@ -11,7 +11,7 @@ from html import escape
 from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.css import LOCAL_URL, SVG_PROPERTIES, clean_style, names
+from sandbox_kernel.untrusted.css import LOCAL_URL, SVG_PROPERTIES, clean_font, clean_style, names
 from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import defused, may_be_typeset
 
@@ -45,14 +45,24 @@ _ATTRIBUTES = SVG_PROPERTIES | names(
 _REFERENCING = names("use textPath linearGradient radialGradient pattern image")
 #: Only these have markers, which would otherwise be inherited by any number of lines.
 _MARKED = names("path line polyline polygon")
-_UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-end"}
+#: And only these have dashes.
+_OUTLINED = _MARKED | names("rect circle ellipse")
+_INHERITED_BY_NONE = {"marker-start", "marker-mid", "marker-end", "stroke-dasharray"}
+#: What an outline's length comes from; lines that are straight or bent towards points that are given as they are.
+_SIZES = ("x1", "y1", "x2", "y2", "width", "height", "r", "rx", "ry", "pathLength")
+_POINT_TO_POINT = re.compile(r"[MLCQZ0-9.eE+,\s-]*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_PLAIN_SIZE = re.compile(rf"\s*(?:{_NUMBER.pattern}(?:px)?)?\s*")
 #: Each number or command of a line may be a point of it.
 _POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
-#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes. Dashes that
-#: are shorter than half a unit may be thousands to a line.
-_LAYER, _DASHES, _SHORT_DASHES = 1000, 20, 1000
+#: The work of a mask or of a step of a filter, which touch a whole area, in simple shapes. And that of an outline with
+#: dashes, the dashes that are as much as a shape, and the most that browsers draw for one outline.
+_LAYER, _DASHED, _DASHES_OF_A_SHAPE, _MOST_DASHES = 1000, 20, 10, 1_000_000
 _IS_LAYER = re.compile(r"\b(?:mask|filter):")
-_IS_DASHED = re.compile(r"stroke-dasharray:\s*([0-9.][^;]*)")
+#: A gradient, or shapes that are drawn apart because they are transparent together; and a text, which may be large.
+_IS_AREA = re.compile(r"\b(?:fill|stroke):\s*url|(?<![-\w])opacity:(?!\s*1(?:\.0*)?\s*(?:;|\Z))")
+_AREA, _LETTERS = 100, 30
+_IS_DASHED = re.compile(r"stroke-dasharray:\s*(?!none\s*(?:;|\Z))([^;]*)")
 _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")
 _URL = re.compile(r"url\s*\(|javascript|expression|image-set|import", re.IGNORECASE)
 _FRAGMENT = re.compile(r"#[A-Za-z0-9_.:-]{1,128}\Z")
@@ -61,8 +71,11 @@ _TARGET = re.compile(r"#([A-Za-z0-9_.:-]{1,128})")
 _MATPLOTLIB_STYLE = re.compile(r"\*\{stroke-linejoin: round; stroke-linecap: butt\}")
 
 
-def clean_svg(markup: str) -> str:
-    """Return a drawing that is safe in a page and well-formed in an image, or raise ``ContentRefused``."""
+def clean_svg(markup: str) -> tuple[str, int]:
+    """Return a drawing that is safe in a page and well-formed in an image, and the work to draw it, in simple shapes.
+
+    Raises ``ContentRefused``.
+    """
     if len(markup) > MAX_SVG:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
@@ -88,7 +101,7 @@ class _Writer:
         self._work: dict[str, int] = {"": 0}
         self._uses: dict[str, list[tuple[str, int]]] = {}
 
-    def read(self, text: str) -> str:
+    def read(self, text: str) -> tuple[str, int]:
         parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -101,9 +114,10 @@ class _Writer:
             raise ContentRefused(f"it is not well-formed ({error})") from None
         if not self._written:
             raise ContentRefused("there is no <svg> in it")
-        if self._drawn("", {}, 0) > MAX_DRAWN:
+        work = self._drawn("", {}, 0)
+        if work > MAX_DRAWN:
             raise ContentRefused(f"to draw it is the work of more than {MAX_DRAWN} shapes")
-        return "".join(self._written)
+        return "".join(self._written), work
 
     def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
         """Return the work of drawing an element with all that it contains and uses."""
@@ -168,8 +182,10 @@ class _Writer:
             self._uses.setdefault(inside, []).append((name, 1))
         self._names.append(name or inside)
         points = len(_POINT.findall(attributes.get("d", "") + attributes.get("points", "")))
-        self._weigh(1 + points // 4 + (_LAYER if tag.startswith("fe") else 0))
-        properties = SVG_PROPERTIES if tag in _MARKED else _UNMARKED_PROPERTIES
+        extra = _LAYER if tag.startswith("fe") else _LETTERS if tag in ("text", "tspan", "textPath") else 0
+        self._weigh(1 + points // 4 + extra)
+        properties = SVG_PROPERTIES - _INHERITED_BY_NONE
+        properties |= _INHERITED_BY_NONE if tag in _MARKED else {"stroke-dasharray"} if tag in _OUTLINED else set()
         written = ""
         for key, value in attributes.items():
             if key in ("href", "xlink:href") and tag in _REFERENCING:
@@ -177,13 +193,15 @@ class _Writer:
                 key = "xlink:href"
             elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
                 is_safe = LOCAL_URL.match(value) or (_PLAIN.match(value) and not _URL.search(value))
-                clean = clean_style(value, properties) if key == "style" else value if is_safe else None
+                plain = clean_font(key, value) if is_safe else None
+                clean = clean_style(value, properties) if key == "style" else plain
             else:
                 continue
             if clean is None or f" {key}=" in written:
                 continue
             said = clean if key == "style" else f"{key}:{clean[:200]}"
-            self._weigh(_LAYER * len(_IS_LAYER.findall(said)) + _dashes(said))
+            areas = [found for found in _IS_AREA.findall(said) if tag not in _OUTLINED or found != "opacity:"]
+            self._weigh(_LAYER * len(_IS_LAYER.findall(said)) + _AREA * len(areas) + _dashes(said, attributes))
             if "#" in clean and key not in ("id", "d", "points"):
                 times = max(1, points) if "marker-mid" in said else 1
                 used = [(target, times) for target in _TARGET.findall(clean[:5000])]
@@ -192,13 +210,33 @@ class _Writer:
         return written
 
 
-def _dashes(said: str) -> int:
-    """Return the work of the dashes in a style."""
-    dashes = _IS_DASHED.search(said)
-    if dashes is None:
-        return 0
-    lengths = re.findall(r"[0-9.]+(?:[eE][+-]?[0-9]+)?", dashes[1])
-    try:
-        return _SHORT_DASHES if sum(map(float, lengths)) < len(lengths) / 2 else _DASHES
-    except ValueError:
-        return _SHORT_DASHES
+def _dashes(said: str, attributes: dict[str, str]) -> int:
+    """Return the work of the dashes in a style, on the outline of an element."""
+    work = 0
+    for dashes in _IS_DASHED.findall(said):
+        parts = re.split(r"[\s,]+", dashes.strip())
+        # A share of the drawing, or of a font, may be as small as one likes.
+        period = sum(_numbers(dashes)) if all(map(_PLAIN_SIZE.fullmatch, parts)) else 0.0
+        count = min(_MOST_DASHES, _longest(attributes) / period) if period > 0 else _MOST_DASHES
+        work += _DASHED + int(count) // _DASHES_OF_A_SHAPE
+    return work
+
+
+def _longest(attributes: dict[str, str]) -> float:
+    """Return a length that an outline does not exceed, in units of its element."""
+    sizes = [attributes.get(key, "") for key in _SIZES]
+    if not all(map(_PLAIN_SIZE.fullmatch, sizes)):
+        return float("inf")
+    total = 8 * sum(abs(number) for size in sizes for number in _numbers(size))
+    for points in (attributes.get("d", ""), attributes.get("points", "")):
+        numbers = _numbers(points)
+        if _POINT_TO_POINT.fullmatch(points):
+            total += 2 * sum(abs(one - other) for one, other in zip(numbers, numbers[2:], strict=False))
+        else:
+            # Each T goes on to the mirrored point of the one before, which may be further away each time.
+            total += 8 * sum(map(abs, numbers)) * (len(numbers) if "t" in points.lower() else 1)
+    return total
+
+
+def _numbers(text: str) -> list[float]:
+    return [max(-1e9, min(float(number), 1e9)) for number in _NUMBER.findall(text)]

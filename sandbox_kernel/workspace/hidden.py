@@ -29,7 +29,9 @@ HIDDEN = (
     ".git/worktrees/*/logs", ".cargo/credentials*", ".dvc/config.local", ".vscode/sftp.json", ".streamlit/secrets*",
     ".cargo/config.toml", ".hg/hgrc", ".svn/auth", "*.git/annex/creds", ".mvn/settings*.xml", ".jj/repo/config.toml",
     "netrc", "htpasswd", "pgpass", "*[-_]token", "api_key", "private_key", "privatekey", "ssh_key",
-    "deploy[-_]key",
+    "deploy[-_]key", "*.git/config.lock", ".git/modules/*/config.lock", ".dvc/config", "*vault*pass*", "rootkey*.csv",
+    "wg[0-9]*.conf", "secring.*", "private*.asc", "*.pkcs12", "*.publishsettings", "*.keychain*", "age*key*.txt",
+    "storagestate*.json", "cookies.txt", "cookies.sqlite*",
 )  # fmt: skip
 #: Files with such a part in their name are hidden unless they are sources.
 HIDDEN_DATA = re.compile(

@@ -252,6 +252,13 @@ def test_methods_of_the_candidate_decide_nothing(test: str) -> None:
     assert result.startswith("failed: ")
 
 
+def test_an_object_is_the_same_number_each_time_a_test_asks() -> None:
+    """As the root of a polynomial, another number for each term would always be right."""
+    candidate = "class N:\n    n = 0\n    def __float__(self):\n        self.n += 1.0\n        return self.n\ndef f(): return N()"
+    test = "import math\nn = f()\nassert [math.pow(n, 1), math.pow(n, 1), float(n)] == [1.0, 1.0, 1.0]"
+    assert judge_program(candidate, test, 20.0) == "passed"
+
+
 @pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration"])
 @pytest.mark.parametrize(
     "test",

@@ -14,6 +14,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 
+from sandbox_kernel.integrations import google_adk
 from sandbox_kernel.integrations.google_adk import SandboxKernelCodeExecutor
 
 
@@ -47,6 +48,21 @@ def test_a_stateful_executor_keeps_the_variables_of_each_id() -> None:
         assert "NameError" in run(executor, "x", execution_id="two").stderr
     finally:
         executor.close()
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_files_that_are_returned_have_a_bound_together(monkeypatch: pytest.MonkeyPatch, stateful: bool) -> None:
+    monkeypatch.setattr(google_adk, "_MAX_BYTES", 3000)
+    executor = SandboxKernelCodeExecutor(stateful=stateful)
+    try:
+        made = run(executor, "for n in 'abcd': open(n, 'w').truncate(1000)\nprint(1)")
+    finally:
+        executor.close()
+    assert made.stdout == "1\n" and [(file.name, len(file.content)) for file in made.output_files] == [
+        ("a", 1000),
+        ("b", 1000),
+        ("c", 1000),
+    ]
 
 
 CODE = "```python\nprint(6 * 7)\n```"

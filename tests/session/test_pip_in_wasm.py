@@ -253,6 +253,22 @@ def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_rolls_back() -> N
             assert value(session.run("import os; x, os.listdir('.')")) == "(1, [])"
 
 
+#: Every module that is looked for in vain is this one: what runs it says so.
+RUNS = "import os, sys\nopen(os.path.dirname(os.path.abspath(__file__)) + '/RAN', 'w').write(sys.platform)\n"
+
+
+def test_pip_runs_no_module_of_the_guest_or_of_a_package(session: WasmSession, folder: Path) -> None:
+    put_wheel(folder, "brings-1.0-py3-none-any.whl", {"brings.py": "", "_manylinux.py": RUNS, "usercustomize.py": RUNS})
+    setup = (
+        "import os, sys\nos.makedirs('/box/mods')\nsys.path.append('/box/mods')\nfor place in ('/box', '/box/mods'):\n"
+    )
+    setup += f"    for name in ('_manylinux', 'sitecustomize'): open(f'{{place}}/{{name}}.py', 'w').write({RUNS!r})"
+    assert session.run(setup, timeout=PATIENCE_S).ok
+    for name in ("brings", "low"):
+        assert session.run(f"%pip install {FROM} {name}", timeout=PATIENCE_S).ok
+    assert value(session.run("[name for _, _, names in os.walk('/box') for name in names if name == 'RAN']")) == "[]"
+
+
 def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:
     session.run("import asyncio\nasync def slow():\n  await asyncio.sleep(0.01); return 7\ntask = None")
     assert value(session.run("task = asyncio.create_task(slow())\nawait slow()")) == "7"

@@ -503,6 +503,12 @@ def test_formulas_of_html_are_typeset_up_to_the_length_of_one_of_latex() -> None
 
 
 def test_the_work_of_a_page_with_an_output_is_counted() -> None:
+    boxes = '<div style="overflow:scroll">x</div>' * 5000
+    assert (
+        sanitize_bundle({"text/html": boxes}, {}).work
+        > MAX_WORK
+        > sanitize_bundle({"text/html": boxes[:99999]}, {}).work
+    )
     assert sanitize_bundle({"text/html": "<b>x</b>" * 50, "text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 102
 
 

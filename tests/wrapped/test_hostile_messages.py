@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import zmq
 
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import kernel_words, record
+from sandbox_kernel.wrapped.relaying.relay import Relay
 from tests.wrapped.conftest import WrappedClient
 
 SEND = """
@@ -108,6 +110,14 @@ def test_odd_values_in_a_reply_do_not_end_the_relay_and_the_record_lists_a_caugh
     [made] = record.read(str(short.record))
     assert made.failures[-1] == record.CellFailure(cell=made.cells, name="", words="", out_of_time=True)
     assert made.dropped > 0
+
+
+def test_a_channel_whose_message_was_taken_does_not_hold_up_the_others():
+    relay = Relay.__new__(Relay)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as control:
+        control.rcvtimeo = 1000
+        relay._sockets = {"control": control}
+        relay._from_outside("control", None)
 
 
 @pytest.mark.slow

@@ -447,10 +447,13 @@ class CallServer:
 
     def _serve(self) -> None:
         waiting = select.poll()
-        waiting.register(self._hatch, select.POLLIN)
+        waiting.register(self._hatch, select.POLLIN | select.POLLRDHUP)
         waiting.register(self._woken, select.POLLIN)
         while not self._closed:
-            ready = {fd for fd, _ in waiting.poll(_TICK_S * 1000 if self._budget is not None else None)}
+            ready = dict(waiting.poll(_TICK_S * 1000 if self._budget is not None else None))
+            if ready.get(self._hatch.fileno(), 0) & select.POLLRDHUP:
+                waiting.unregister(self._hatch)  # a program has shut it down: nobody inside can call any more
+                del ready[self._hatch.fileno()]
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
             if self._hatch.fileno() in ready and not self._closed:

@@ -4,7 +4,7 @@ pip installs into a new folder of the work folder, which ``cell_boot.py`` takes 
 ``install``, which runs this file as a program (``main``). The program tells pip the markers of the guest's Python, and
 which packages are there. It lets pip start no process, so no code of a package runs outside of WebAssembly.
 
-pip has no interface for this, so ``main`` replaces five functions of it, which are the same in pip 23.2 to 26.3.
+pip has no interface for this, so ``main`` replaces six functions of it, which are the same in pip 23.2 to 26.3.
 """
 
 from __future__ import annotations
@@ -174,6 +174,7 @@ def _run(arguments: list[str], there: list[str], version: str, aside: str) -> No
     order = {"pip": home, "paths": there, "version": version, "arguments": arguments, "folder": aside}
     env = {name: os.environ[name] for name in _PROXY if name in os.environ}
     env.update({"HOME": aside, "TMPDIR": aside, "PIP_CONFIG_FILE": os.devnull, "LANG": "C.UTF-8"})
+    env["_PIP_USE_IMPORTLIB_METADATA"] = "1"  # some distributions choose the other backend
     with open(f"{aside}/order", "w+") as given, open(f"{aside}/said", "w+b") as said:
         json.dump(order, given)
         given.seek(0)
@@ -232,14 +233,17 @@ def main() -> None:
     from pip._internal.cli.main import main as pip
     from pip._internal.commands import install as _loaded  # noqa: F401 - loaded while its folder is on the path
     from pip._internal.index.package_finder import LinkEvaluator
+    from pip._internal.metadata.importlib import Environment
     from pip._internal.network import session
     from pip._internal.req.req_install import InstallRequirement
     from pip._internal.resolution.resolvelib.factory import Factory
     from pip._vendor import certifi
     from pip._vendor.packaging import markers
 
-    # What is there already is the guest's, not what lies beside pip.
-    sys.path[:] = [path for path in sys.path if path != order["pip"]] + order["paths"]
+    # What is there already is the guest's, not what lies beside pip. It is listed and never imported: what pip itself
+    # looks for in vain, such as ``_manylinux``, would be code of the guest that runs outside of WebAssembly.
+    sys.path.remove(order["pip"])
+    Environment.default = classmethod(lambda cls: cls(order["paths"]))  # type: ignore[method-assign,assignment]
     version = order["version"]
     guest = {
         **markers.default_environment(),

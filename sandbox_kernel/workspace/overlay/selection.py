@@ -288,7 +288,7 @@ class Obeyed:
             return True
         mode = kept.entry.mode
         if kept.entry.is_dir:
-            return base is not None and base.is_dir and bool(mode & ~base.mode & 0o022)
+            return base is not None and base.is_dir and bool(mode & ~base.mode & 0o077)
         wider = mode & ~base.mode & _WIDER if base is not None and base.is_file else mode & _WIDER_NEW
         return kept.entry.is_file and wider != 0
 

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,6 +44,8 @@ _MOST = 10_000
 _MOST_ROUTES, _MOST_COMPLETIONS = 65_536, 100
 #: How long an interrupted cell may go on before its kernel is ended.
 GRACE_S = 5.0
+#: How often front ends are heard while the host works, in seconds.
+_HEARD_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -334,10 +337,18 @@ class FromKernel:
             return
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
-            for note in self._folder.before_cell():
+            for note in self._meanwhile(self._folder.before_cell):
                 self._outside.print_words(header, note)
         except (SandboxError, OSError) as error:
             self._outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
+
+    def _meanwhile(self, work: Callable[[], _V]) -> _V:
+        """Do work with the folder, which may have many files, in a thread; front ends are heard until it is done."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            while not wait([done], _HEARD_S).done:
+                self._between()
+            return done.result()
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
         metadata: object = {}
@@ -375,7 +386,8 @@ class FromKernel:
         """One of the two messages that end a cell came: with the second one it is over."""
         if self._requests.ends(message.parent_id, message.kind):
             try:
-                told = list(kernel_words.changed(*self._folder.after_cell())) if self._folder is not None else []
+                kept = self._meanwhile(self._folder.after_cell) if self._folder is not None else ((), [])
+                told = list(kernel_words.changed(*kept))
             except (SandboxError, OSError) as error:
                 told = [f"what this cell changed in the folder could not be kept: {error}"]
             for words in told:

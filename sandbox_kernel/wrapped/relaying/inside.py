@@ -143,6 +143,8 @@ class ZmtpReader:
 #: the same name.
 IDENTITY = b"sandbox-relay"
 _CHUNK = 1 << 20
+#: What is read at once may be tens of thousands of frames: front ends are heard in between.
+_READ = 1 << 16
 
 
 class InnerConnection:
@@ -201,7 +203,7 @@ class InnerConnection:
     def receive(self) -> list[list[bytes]]:
         """Read once and return the complete messages. Raises ``ZmtpError``; sets ``closed`` at the end."""
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(_READ)
         except BlockingIOError:
             return []
         except OSError:

@@ -146,7 +146,10 @@ class Relay:
     # From outside
 
     def _from_outside(self, channel: str, inner: InnerConnection) -> None:
-        frames = self._sockets[channel].recv_multipart()
+        try:
+            frames = self._sockets[channel].recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:  # ``_hear_control`` has taken it since the socket was looked at
+            return
         if channel == "hb":
             if sum(map(len, frames)) <= _MAX_BEAT:
                 inner.send(frames)
@@ -222,11 +225,10 @@ class Relay:
             # A cell's reply, which was sent before its idle status: what the cell changed is told before that.
             self._from_inside(self._inner["shell"])
         for frames in messages:
-            if inner.channel == "hb":
-                if len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
-                    self._sockets["hb"].send_multipart(frames)
-                continue
-            self._from_kernel.carry(inner.channel, frames)
+            if inner.channel != "hb":
+                self._from_kernel.carry(inner.channel, frames)
+            elif len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
+                self._sockets["hb"].send_multipart(frames)
             self._hear_control()
         while self._answered and not self._requests.cells():
             self._tell_idle(self._answered.popleft())

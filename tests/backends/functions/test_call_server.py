@@ -102,6 +102,15 @@ def test_a_call_is_answered_and_written_down(program: Program) -> None:
     assert call.duration >= 0
 
 
+@pytest.mark.parametrize("how", [socket.SHUT_RDWR, socket.SHUT_WR])
+def test_a_hatch_that_a_program_shut_down_is_not_looked_at_any_more(program: Program, how: int) -> None:
+    looked = threading.Semaphore(0)
+    program.server._take = looked.release  # type: ignore[method-assign]
+    with socket.socket(fileno=os.dup(program.server.hatch)) as hatch:
+        hatch.shutdown(how)
+    assert not looked.acquire(timeout=0.5)
+
+
 @pytest.mark.parametrize("message", [b"", b"x", b"x" * 5000], ids=["empty", "short", "long"])
 def test_a_message_without_a_descriptor_does_not_close_the_hatch_for_later_cells(
     message: bytes, program: Program

@@ -14,7 +14,7 @@ from sandbox_kernel.workspace.hidden import HiddenFiles, is_hidden
 @pytest.mark.parametrize(
     "path",
     [".env", "a/.env", ".env.local", "prod.env", ".git/config", "a/.git/config", ".ssh/id_rsa", "key.pem", "KEY.PEM",
-     ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml",
+     ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml", ".git/config.lock", "vault_pass.txt", "rootkey.csv",
      ".claude/.credentials.json", ".codex/auth.json", ".cargo/credentials.toml", "service-account.json",
      "serviceAccountKey.json", "firebase-adminsdk-x.json", "Application_Default_Credentials.json", "token.json",
      "my-token.txt", "terraform.tfvars", ".dev.vars", "secrets.json", "auth.json", "id_ed25519_work", "key.ppk",

@@ -164,6 +164,7 @@ def by_agent(project: Path, code: str) -> tuple[set[str], set[str]]:
 def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: Path) -> None:
     (project / "private.txt").write_text("x")
     (project / "private.txt").chmod(0o600)
+    (project / "mine").mkdir(mode=0o700)
     (project / "link").unlink()
     (project / "link.md").symlink_to("run.sh")
     written, held = by_agent(
@@ -171,6 +172,7 @@ def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: 
         "import os\nfor n in ('new.sh', 'open.txt', 'setuid.txt'): open(n, 'w').write('x')\n"
         "os.chmod('new.sh', 0o755); os.chmod('open.txt', 0o666); os.chmod('setuid.txt', 0o4755)\n"
         "os.chmod('src/tool.py', 0o755); os.chmod('private.txt', 0o644); os.chmod('data', 0o777)\n"
+        "os.chmod('mine', 0o755)\n"
         "os.mkdir('all'); os.chmod('all', 0o777); open('all/x.csv', 'w').write('x')\n"
         "open('run.sh', 'a').write('x'); open('data/rows.csv', 'a').write('x'); os.unlink('link.md'); open('link.md', 'w')",
     )
@@ -183,6 +185,7 @@ def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: 
         "src/tool.py",
         "private.txt",
         "data",
+        "mine",
         "all",
         "all/x.csv",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -193,3 +194,10 @@ def test_a_cell_is_over_when_both_its_reply_and_its_idle_status_came(kinds):
     made.finished("a")
     assert made.left_s() is None
     assert not made.ends("a", kinds[1])
+
+
+def test_front_ends_are_heard_while_the_folder_is_worked_on():
+    heard = threading.Event()
+    relay = FromKernel.__new__(FromKernel)
+    relay._between = heard.set
+    assert relay._meanwhile(lambda: heard.wait(60))
