@@ -1,7 +1,8 @@
 """Listens to a worker between cells, so that output of its threads and tasks is shown when it comes.
 
 A thread of its own for each session with a front end. It waits until the session is idle and its worker has said
-something, takes the turn, and hands the output on. All other messages are kept for the next cell.
+something, takes the turn, and hands the output on. All other messages are kept for the next cell. Where the kernel does
+not limit memory and disk of the session, the thread looks at them too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -42,12 +44,14 @@ class BackgroundListener:
         self._work: HostWork | None = None
         #: Whether a cell has run since the thread woke last.
         self._just_ran = False
+        #: Whether the session was brought back since the last cell; and when its limits were looked at.
+        self._brought_back, self._looked = False, 0.0
 
     def idle(self) -> None:
         """The session waits for a cell: begin, if a front end listens, in a thread that is made once."""
         supervisor = self._supervisor()
         live = supervisor.live if supervisor is not None else None
-        if live is None or not live.background.listens:
+        if live is None or not (live.background.listens or live.is_watched):
             return
         self.busy()
         if live.channel.closed:
@@ -55,7 +59,7 @@ class BackgroundListener:
         if self._epoll is None:
             self._epoll = select.epoll()
             threading.Thread(target=self._listen, args=(self._epoll,), name="sandbox-background", daemon=True).start()
-        self._reads, self._work, self._just_ran = 0, None, True
+        self._reads, self._work, self._just_ran, self._brought_back = 0, None, True, False
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
@@ -80,7 +84,18 @@ class BackgroundListener:
                     self._just_ran = False
                 else:
                     self._tidy(supervisor)
+                self._watch(supervisor)
                 del supervisor
+
+    def _watch(self, supervisor: WorkerSupervisor) -> None:
+        """Where only the host watches limits, processes that earlier cells left have them too."""
+        live, now = supervisor.live, time.monotonic()
+        if live is None or not live.is_watched or self._brought_back or now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        with contextlib.suppress(SessionError), supervisor.lock(0.0):
+            if supervisor.live is live and self._fd >= 0:
+                self._brought_back = supervisor.keep_limits(live)
 
     def _tidy(self, supervisor: WorkerSupervisor) -> None:
         """End checkpoints that are too many: nothing has run for a while."""

@@ -398,6 +398,17 @@ class WorkerSupervisor:
             "it was started anew: run the cells that you need again"
         )
 
+    def keep_limits(self, live: JailedWorker) -> bool:
+        """Bring a session back whose processes hold more than they may, between cells; returns whether it did."""
+        over = "memory" if live.memory.memory_exceeded() else "disk" if live.jail.disk().over else ""
+        if not over:
+            return False
+        try:
+            self._bring_back(live, f"processes of earlier cells used more {over} than they may")
+        except SessionError as error:
+            self._unready = live, error
+        return True
+
     def _recover(self, live: JailedWorker, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the nearest state that lives; one before the present one takes back the files of its cells too."""
         present = live.tree.present

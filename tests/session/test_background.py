@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from sandbox_kernel import Sandbox
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.session.background import BackgroundListener
@@ -20,6 +21,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.messages import FromWorker, Frozen
+from tests.jail.walls_and_groups import Tier
 from tests.session.conftest import Value
 from tests.session.worker.test_hostile_worker import FIND
 
@@ -165,3 +167,36 @@ def test_messages_that_wait_for_the_next_cell_are_gone_through_once() -> None:
         channel.put_back(kept[1:])
         assert channel.read() == kept
     ours.close()
+
+
+#: A child that waits for a word of the test, and then takes what it is told to.
+LEFT = """
+import os
+x = 1
+if os.fork() == 0:
+    while not os.path.exists("go"): pass
+    held = bytearray({size})
+    for place in range(0, {size}, 4096): held[place] = 1
+    while True: pass
+"""
+
+
+@pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
+def test_processes_of_earlier_cells_have_limits_without_a_control_group(
+    monkeypatch: pytest.MonkeyPatch, enforcer: str
+) -> None:
+    Tier(enforcer, "no groups").enter(monkeypatch)
+    brought = threading.Event()
+    keep = WorkerSupervisor.keep_limits
+    monkeypatch.setattr(
+        WorkerSupervisor, "keep_limits", lambda own, live: (found := keep(own, live)) and (brought.set() or found)
+    )
+    with Sandbox() as box, box.session("python", memory_mb=128) as session:
+        # Two of them: each alone is below what the kernel lets one process have.
+        for _ in range(2):
+            assert session.run(LEFT.format(size=100 << 20)).ok
+        session.write_file("go", b"")
+        assert brought.wait(60)
+        after = session.run("x")
+        assert after.ok and [note.kind for note in after.notes] == [NoteKind.WORKER_REPLACED]
+        assert "more memory than they may" in str(after.notes[0])

@@ -9,10 +9,12 @@ import contextlib
 import errno
 import os
 import signal
+from collections.abc import Mapping
 
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
 from sandbox_kernel.jail.accounting.cgroups import Hierarchies, find_hierarchies
 from sandbox_kernel.jail.accounting.processes import (
+    Usage,
     memory_file_bytes,
     proportional_bytes,
     read_once,
@@ -75,6 +77,10 @@ class Meter:
         self._cpu_before = 0.0
         self._memory_bytes = self._peak = 0
         self._cpu = 0.0
+        #: The own CPU time of each process at the last look, and the sum of those that are gone since ``arm``. The
+        #: kernel adds the time of a child to its parent's only where the parent waits for it.
+        self._own: Mapping[tuple[int, bytes], float] = {}
+        self._own_gone = 0.0
         self._crowded = self._exceeded = False
 
     def attach(self, pid: int) -> None:
@@ -95,7 +101,7 @@ class Meter:
         self._memory_bytes = memory_bytes
         self._cpu_before = 0.0
         self._cpu_before = self.cpu_seconds()
-        self._cpu = 0.0
+        self._cpu, self._own_gone = 0.0, -sum(self._own.values())
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """Change the limits; what was used still counts. Sessions do that between cells, for their checkpoints."""
@@ -109,6 +115,14 @@ class Meter:
 
     def _tree(self) -> list[int]:
         return [] if self._pid is None else tree(self._pid)
+
+    def _look(self, pids: list[int]) -> Usage:
+        seen = usage(pids)
+        self._own_gone += sum(spent for who, spent in self._own.items() if who not in seen.own_seconds)
+        self._own = seen.own_seconds
+        own = self._own_gone + sum(self._own.values())
+        self._cpu = max(self._cpu, own, seen.cpu_seconds - self._cpu_before)
+        return seen
 
     def usage_bytes(self) -> int:
         """Return the memory in use now: quick to read, and an upper bound."""
@@ -134,8 +148,7 @@ class Meter:
         growing process changes faster than its page tables can be read, so it is stopped before it is measured.
         """
         pids = self._tree()
-        seen = usage(pids)
-        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+        seen = self._look(pids)
         self._full = self._full or seen.tasks >= self._processes
         self._crowded = seen.tasks > self._most_processes
         # Kept apart: the mapped part of these files is in the other sum already.
@@ -157,7 +170,7 @@ class Meter:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all processes so far."""
-        self._cpu = max(self._cpu, usage(self._tree()).cpu_seconds - self._cpu_before)
+        self._look(self._tree())
         return self._cpu
 
     def last_look(self) -> None:
@@ -165,8 +178,7 @@ class Meter:
 
         A fork bomb may reach the limit and end, while its children are still there.
         """
-        seen = usage(self._tree())
-        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+        seen = self._look(self._tree())
         self._full = self._full or seen.tasks + 1 >= self._processes
 
     def too_many_processes(self) -> bool:

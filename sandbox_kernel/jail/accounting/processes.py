@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sandbox_kernel.util.values import dataclass
 
@@ -172,9 +172,12 @@ _MANY_ADDRESSES = 4 << 30
 class Usage:
     """One reading. Resident memory counts shared pages once for each process, so it is an upper bound."""
 
-    resident_bytes: int = 0
-    tasks: int = 0
-    cpu_seconds: float = 0.0
+    resident_bytes: int
+    tasks: int
+    #: With that of children that were waited for.
+    cpu_seconds: float
+    #: The own CPU time of each process, by pid and start.
+    own_seconds: Mapping[tuple[int, bytes], float]
 
 
 def tree(pid: int) -> list[int]:
@@ -243,14 +246,17 @@ def of_user(uid: int) -> list[int]:
 def usage(pids: list[int]) -> Usage:
     """Sum over processes. One that ended between listing and reading counts as nothing."""
     resident = threads = ticks = 0
+    own: dict[tuple[int, bytes], float] = {}
     for pid in pids:
         fields = with_memory(pid)
         if not fields:
             continue
-        ticks += sum(int(value) for value in fields[USER_TICKS : USER_TICKS + 4])
+        times = [int(value) for value in fields[USER_TICKS : USER_TICKS + 4]]
+        ticks += sum(times)
+        own[pid, fields[STARTED]] = sum(times[:2]) / _TICK
         threads += int(fields[THREADS])
         resident += int(fields[RESIDENT_PAGES]) * _PAGE + _page_tables(pid, int(fields[VIRTUAL_BYTES]))
-    return Usage(resident, threads, ticks / _TICK)
+    return Usage(resident, threads, ticks / _TICK, own)
 
 
 def _page_tables(pid: int, virtual_bytes: int) -> int:

@@ -24,6 +24,8 @@ _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
 #: The most messages that may wait for a worker to read them. Each thread of an honest worker waits for one answer.
 MAX_WAITING = 10_000
+#: The most bytes of messages that are kept for the next reader.
+MAX_KEPT = 2 * MAX_FRAME
 
 
 def inner_pid(pid: int) -> int:
@@ -47,6 +49,8 @@ class WorkerChannel:
         self.speaker = 0
         self._speaker_fd = -1
         self._kept: list[FromWorker] = []
+        #: The bytes of the messages that were read last, and of those that are kept.
+        self._last_bytes = self._kept_bytes = 0
         self._problem: SessionError | None = None
         #: No more data can come: a cell has shut the socket down, or every process that held it has ended.
         self.closed = False
@@ -61,7 +65,7 @@ class WorkerChannel:
         self.forget_speaker()
         self._frames = Frames(MAX_FRAME)
         self._waiting.clear()
-        self._kept, self._problem = [], None
+        self._kept, self._kept_bytes, self._problem = [], 0, None
 
     def forget_speaker(self) -> None:
         """Accept no messages until the next speaker is found; closes the descriptor of the last one."""
@@ -130,7 +134,7 @@ class WorkerChannel:
         never comes.
         """
         found = self.read_new()
-        kept, self._kept = self._kept, []
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
         return [*kept, *found]
 
     def read_new(self) -> list[FromWorker]:
@@ -145,9 +149,10 @@ class WorkerChannel:
     def put_back(self, messages: list[FromWorker]) -> None:
         """Keep messages for the next ``read``: they came with an awaited one, or between cells."""
         self._kept += messages
-        if len(self._kept) > MAX_WAITING:
-            self._problem = SessionError(f"the worker sent more than {MAX_WAITING} messages between cells")
-            self._kept = []
+        self._kept_bytes += self._last_bytes if messages else 0
+        if len(self._kept) > MAX_WAITING or self._kept_bytes > MAX_KEPT:
+            self._problem = SessionError("the worker sent more between cells than a worker has to say")
+            self._kept, self._kept_bytes = [], 0
 
     def _read_new(self) -> list[FromWorker]:
         try:
@@ -168,6 +173,8 @@ class WorkerChannel:
                 else:
                     self.forget_speaker()
         try:
-            return [parse(raw) for raw in self._frames.feed(data)] if pid and pid == self.speaker else []
+            found = list(self._frames.feed(data)) if pid and pid == self.speaker else []
+            self._last_bytes = sum(map(len, found))
+            return [parse(raw) for raw in found]
         except BadMessage as error:
             raise SessionError(f"the worker sent {error}") from None

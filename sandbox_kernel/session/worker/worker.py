@@ -22,6 +22,7 @@ from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.jail.accounting.meter import counts_processes
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.session.cell.displays import BackgroundOutput
@@ -486,6 +487,11 @@ class JailedWorker:
             raise
         self._debugger = DebugLink(ours, self.pause, on_event)
         return self._debugger
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the host alone limits memory or disk of this session, by looking."""
+        return not self.jail.meter.exact or self.jail.walls.enforcer != bubblewrap.NAME
 
     def end_debugger(self) -> None:
         """Close the debugger, if there is one: the worker that it stopped is about to end."""

@@ -145,6 +145,8 @@ IDENTITY = b"sandbox-relay"
 _CHUNK = 1 << 20
 #: What is read at once may be tens of thousands of frames: front ends are heard in between.
 _READ = 1 << 16
+#: Beyond these bytes nothing more waits for a kernel that does not read its control channel.
+_MOST_WAITING = 1 << 20
 
 
 class InnerConnection:
@@ -173,8 +175,13 @@ class InnerConnection:
         return bool(self.waiting) or not self.reader.ready
 
     def send(self, parts: Sequence[bytes]) -> None:
-        """Send a message, now or when the kernel reads."""
+        """Send a message, now or when the kernel reads; one of too many that it does not read is dropped."""
         data = encode(parts)
+        if self.channel == "control" and len(self.waiting) + len(self._then) > _MOST_WAITING:
+            return
+        if not self.reader.ready:
+            self._then += data
+            return
         if self.waiting:
             self.waiting += data
             return

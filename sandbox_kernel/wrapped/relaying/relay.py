@@ -93,7 +93,7 @@ class Relay:
                     inner.flush()
                 if events & ~_OUT:
                     self._from_inside(inner)
-                if self._sockets[channel] in ready and channel != "iopub" and not inner.is_full:
+                if self._sockets[channel] in ready and channel != "iopub" and self._takes(inner):
                     self._from_outside(channel, inner)
             for inner in self._inner.values():
                 self._watch(inner)
@@ -137,13 +137,18 @@ class Relay:
         # Without iopub, the outputs of a first cell would be lost.
         if inner.channel == "iopub" or "iopub" not in self._inner:
             return
-        if inner.is_full:
+        if not self._takes(inner):
             if outside in self._poller:
                 self._poller.unregister(outside)
         elif outside not in self._poller:
             self._poller.register(outside, zmq.POLLIN)
 
     # From outside
+
+    @staticmethod
+    def _takes(inner: InnerConnection) -> bool:
+        """Whether front ends are heard: on control always, because a kernel that does not read there is stopped too."""
+        return inner.channel == "control" or not inner.is_full
 
     def _from_outside(self, channel: str, inner: InnerConnection) -> None:
         try:
@@ -206,7 +211,7 @@ class Relay:
     def _hear_control(self) -> None:
         """Take what front ends have sent on the control channel: Stop does not wait for the outputs that came first."""
         inner = self._inner.get("control")
-        if inner is not None and not inner.is_full and self._sockets["control"].poll(0):
+        if inner is not None and self._sockets["control"].poll(0):
             self._from_outside("control", inner)
         self._look_at_clock()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Sandbox
+from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, Sandbox
 from sandbox_kernel.jail.rules.seccomp import build_step_filter, host_arch
 from tests.jail.walls_and_groups import Tier
 
@@ -105,6 +105,31 @@ def test_page_tables_count_as_memory_without_a_control_group(
     # 4 KB for each: 240 MB, which it holds until it is ended; and 24 MB.
     code = IN_PAGE_TABLES.format(many=many, rest=20 if status != "ok" else 0)
     assert run("bubblewrap", code).status.value == status
+
+
+#: Children, one after the other, whose parent never waits for them.
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range({many}):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        while time.process_time() < 0.2: pass
+        os._exit(0)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+"""
+
+
+@pytest.mark.parametrize(("many", "status"), [(40, "cpu_limit"), (2, "ok")])
+def test_the_time_of_children_that_nobody_waits_for_counts_without_a_control_group(
+    monkeypatch: pytest.MonkeyPatch, many: int, status: str
+) -> None:
+    Tier("bubblewrap", "no groups").enter(monkeypatch)
+    with Sandbox() as box:
+        result = box.run(UNWAITED.format(many=many), timeout=60, limits=Limits(cpu_seconds=1.5))
+    assert result.status.value == status, result
 
 
 @pytest.mark.parametrize(("code", "says"), ATTEMPTS)

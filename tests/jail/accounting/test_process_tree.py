@@ -88,7 +88,7 @@ def test_a_process_that_is_gone_has_a_tree_of_itself_and_uses_nothing() -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     assert tree(process.pid) == [process.pid]
-    assert usage([process.pid]) == processes.Usage()
+    assert usage([process.pid]) == processes.Usage(0, 0, 0.0, {})
     assert living([process.pid]) == {}
     assert proportional_bytes([process.pid]) == 0
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.wrapped.relaying import inside
 from sandbox_kernel.wrapped.relaying.inside import GREETING, InnerConnection, ZmtpError, ZmtpReader, encode, ready
+from sandbox_kernel.wrapped.relaying.relay import Relay
 
 
 def greeted() -> ZmtpReader:
@@ -125,3 +126,20 @@ def test_another_protocol_is_refused(data):
 def test_a_message_before_the_handshake_is_refused():
     with pytest.raises(ZmtpError, match="before its handshake"):
         ZmtpReader().feed(GREETING + encode([b"early"]))
+
+
+def test_what_is_sent_before_the_handshake_waits_for_its_end_and_has_a_bound_on_control():
+    kernel, raw = socket.socketpair()
+    raw.setblocking(False)
+    with kernel, raw:
+        connection = InnerConnection("control", raw)
+        assert Relay._takes(connection)
+        connection.send([b"early"])
+        for _ in range(20):
+            connection.send([b"x" * (100 << 10)])
+        kernel.settimeout(20)
+        assert kernel.recv(4096).startswith(GREETING) and not zmq.select([kernel], [], [], 0)[0]
+        kernel.sendall(GREETING + ready(b"ROUTER"))
+        assert messages(connection, until=0) == [] and connection.receive() == []
+        assert kernel.recv(7) == encode([b"early"])
+        assert len(connection.waiting) < inside._MOST_WAITING + (200 << 10)
