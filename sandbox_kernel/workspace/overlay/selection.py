@@ -3,32 +3,27 @@
 Ordinary is what a person reads, runs or opens by their own will: files with the suffix of a text, of data, of an image
 or document, or of a source (``ORDINARY``). Whatever else there is needs naming, because a list of what tools run and
 obey unasked has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming as well:
-names that begin with a dot, environments, repositories, what git's settings, hooks and dot files of the user name,
-whole folders that a hook names or runs a file of, links of the user, notebooks that the user has, new modules that hide
-installed ones, and the names in ``OBEYED``.
+names that begin with a dot, environments, repositories, what tools of the user name (``named_by_tools.py``), links of
+the user, notebooks that the user has, new modules that hide installed ones, and the names in ``OBEYED``.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import glob
-import itertools
 import os
 import re
-import stat
 import sys
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
-from typing import NamedTuple
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.named_by_tools import NamedByTools, folded
+from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.paths import folders_above, names_beneath, plain_path
 from sandbox_kernel.workspace.tree.walk import SYMLINK
 
@@ -258,17 +253,12 @@ class Obeyed:
     def __init__(self, entries: Mapping[str, Kept], project: ProjectFolder) -> None:
         self._entries = entries
         self.project = project
-        self._there = {_folded(path) for path, kept in entries.items() if not kept.is_gone}
+        self._there = {folded(path) for path, kept in entries.items() if not kept.is_gone}
         self._folders: dict[str, bool] = {}
 
     def by_place(self, path: str) -> bool:
         """Whether everything at this path needs naming, or the path is one that is hidden from programs."""
-        if self._by_name(path):
-            return True
-        names = _folded(path).split("/")
-        above = {"/".join(names[:depth]) for depth in range(1, len(names) + 1)}
-        places = self._linked | self._said.folders
-        return bool(path) and (not places.isdisjoint(above) or self._is_said(path))
+        return bool(path) and (self._by_name(path) or covered(folded(path), self._linked) or self._named.has(path))
 
     def by_change(self, path: str, kept: Kept) -> bool:
         """Whether a change needs its own name.
@@ -278,7 +268,7 @@ class Obeyed:
         base = kept.base
         if base is None and self._hides_module(path, kept):
             return True
-        if base is not None and _folded(path).endswith(".ipynb"):
+        if base is not None and folded(path).endswith(".ipynb"):
             return True
         # Links of any name may lead to a folder: they would be files with it.
         if kept.on_folder and kept.entry.is_file:
@@ -293,9 +283,7 @@ class Obeyed:
         return kept.entry.is_file and wider != 0
 
     def _by_name(self, path: str) -> bool:
-        if not path:
-            return False
-        names, plain = path.split("/"), _folded(path).split("/")
+        names, plain = path.split("/"), folded(path).split("/")
         if any(not name or name.startswith(".") or _obeyed_folder.match(name) for name in plain) or is_hidden(path):
             return True
         # Windows reads what stands before a colon, Linux all of ``x:a.dist-info``.
@@ -327,7 +315,7 @@ class Obeyed:
         if known is None:
             prefix = f"{folder}/" if folder else ""
             known = any(
-                all(_folded(prefix + name) in self._there or self.project.look(prefix + name) for name in marks)
+                all(folded(prefix + name) in self._there or self.project.look(prefix + name) for name in marks)
                 for marks in _MARKED_BY
             )
             kept = self._entries.get(folder)
@@ -340,7 +328,7 @@ class Obeyed:
 
         Kernels and ``python -m`` start in the folder itself, or in that of a notebook, and look there first.
         """
-        names = _folded(path).removesuffix("/__init__.py").split("/")
+        names = folded(path).removesuffix("/__init__.py").split("/")
         module = names.pop().removesuffix(".py")
         if not (path.casefold().endswith(".py") or kept.entry.type == SYMLINK):
             return False
@@ -363,7 +351,7 @@ class Obeyed:
         for site in sites:
             with suppress(OSError):
                 found |= {name.partition(".")[0] for name in os.listdir(site)}
-        return frozenset(map(_folded, found))
+        return frozenset(map(folded, found))
 
     @cached_property
     def _linked(self) -> frozenset[str]:
@@ -374,27 +362,18 @@ class Obeyed:
         # A name like ``latest`` is the user's own; one like ``Makefile`` or ``x.toml`` is a tool's.
         named = {link for link in links if not is_ordinary(link) and _OF_A_TOOL.search(link)}
         files = {link for link in named if not os.path.isdir(os.path.join(root, link))}
-        obeyed = [link for link in links if link in files or self._by_name(link) or self._is_said(link)]
+        obeyed = [link for link in links if link in files or self._by_name(link) or self._named.has(link)]
         paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
-        return frozenset(_folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
-
-    def _is_said(self, path: str) -> bool:
-        above, _, name = _folded(path).rpartition("/")
-        stem, _, suffix = name.rpartition(".")
-        said = self._said.names
-        # A folder that is run or imported is run by these.
-        stems = {stem, above.rpartition("/")[2]} if stem in ("__init__", "__main__", "index") else {stem}
-        found = name in said or (suffix in _SAID_BY_STEM and not said.isdisjoint(stems))
-        return found and not self.is_folder(path)
+        return frozenset(folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
 
     @cached_property
-    def _said(self) -> Said:
-        return said_names(self.project)
+    def _named(self) -> NamedByTools:
+        return NamedByTools(self.project)
 
 
 def is_ordinary(path: str) -> bool:
     """Whether the suffix of a file is that of a text, of data, of a document or of a source."""
-    names = _folded(path).split("/")
+    names = folded(path).split("/")
     suffix = names[-1].rpartition(".")[2]
     if suffix in _DATA_OR_SETTINGS:
         return _DATA_WORD.search("/".join(names)) is not None
@@ -403,184 +382,3 @@ def is_ordinary(path: str) -> bool:
 
 _OF_A_TOOL = re.compile(r"(?:\.[^/]*|[A-Z][^/]*|file|rc|config)\Z")
 _PACKAGES = frozenset(("node_modules", "site-packages"))
-_IGNORED = frozenset(("Cc", "Cf", "Co", "Mn", "Me"))
-
-
-def _folded(path: str) -> str:
-    """Return a path as file systems may take it that know no case, no marks and no dots at the end of a name."""
-    if not path.isascii() or not path.isprintable():
-        signs = unicodedata.normalize("NFKD", path)
-        path = "".join(sign for sign in signs if unicodedata.category(sign) not in _IGNORED)
-    return "/".join(name.partition(":")[0].rstrip(". ") for name in path.casefold().split("/"))
-
-
-# What hooks, dot files and git's settings name. They are read here: git itself would obey them.
-
-_WORD = re.compile(r"(?:\\ |[^\s\"'=;|&()<>!,`])+")
-_QUOTED = re.compile(r"(?<=[\"'])[^\"'\n]+(?=[\"'\\])")
-_MODULE = re.compile(
-    r"-[mMrI]\s*([\w.:]+)|\bfrom\s+([\w.]+)|\bimport\b((?:\\\n|[^\n;#])*)"
-    r"|\b(?:use|require|require_relative|library|import_module|__import__|run_module)\b[\s(\"']*([\w.:]+)"
-    r"|\b(?:python[\d.]*|node|ruby|perl|php)\s+(?:-\w+\s+)*([\w.-]+)"
-)
-#: Names in brackets, one on a line.
-_IN_BRACKETS = re.compile(r"\bimport\s*\(([^)]*)\)")
-_HOOKS_PATH = re.compile(r"hooksPath\s*=\s*(?:\"([^\"\n]+)|([^\s\"#;][^\"\n#;]*))", re.IGNORECASE)
-#: Settings of programs that run hooks.
-_RUNS_HOOKS = re.compile(r"\.?(pre-commit|lefthook|husky|overcommit|simple-git-hooks|githooks)\b.*")
-_PLACE_WORD = re.compile(r"[\w.@][\w./+@-]*")
-#: Says in settings of hooks which files are looked at: nothing of it is run.
-_LOOKED_AT = re.compile(
-    r"^([ ]*)(?:-[ ]+)?(?:default_)?(?:files|exclude|types\w*|name|id|repo|rev|description|glob)[ ]*:.*(?:\n\1[ ]+.*)*",
-    re.MULTILINE,
-)
-#: Behind one of these, or before a star, a folder is run, or what is in it.
-_RUN = re.compile(
-    r"(?:(?<![\w/-])(?:cd|pushd|in|run|source|exec|python[\d.]*|node|ruby|perl|php|bash|sh|deno|bun|-[mMCrI])[ \t]+"
-    r"(?:-\w+[ \t]+)*|-[mM]|PATH=)[\"'`]?(?:\./|[$({][^\s/]*/)*([\w.][\w./+-]*)|([\w.][\w./+-]*/)(?=\*)"
-)
-#: The most repositories whose hooks are read, and the most paths that are looked for.
-_MOST_TOPS, _MOST_LOOKED = 50, 20_000
-#: Files and words that are read in all; bytes of one file; files of one folder.
-_MOST_FILES, _MOST_WORDS, _MOST_BYTES, _MOST_IN_FOLDER = 500, 50_000, 1 << 18, 100
-#: Dot files that name files which nobody runs because of that; what only servers run; caches; secrets.
-_NAME_NOTHING_RUN = re.compile(
-    r"\.(git|hg|svn|.*ignore|gitattributes|gitmodules|mailmap|coverage.*|flake8|.*cache|env|env\..*|tox|nox|venv|yarn"
-    r"|github|gitlab|circleci|ipynb_checkpoints|virtual_documents|\.?)|.*\.sample"
-)
-#: Sources that other sources name without their suffix.
-_SAID_BY_STEM = ("py", "js", "mjs", "cjs", "ts", "sh", "bash", "rb", "r", "lua", "pl", "pm", "php")
-#: Names that settings say of all folders, and what is never meant by them.
-_SAID_OF_ALL = frozenset(
-    ("", "__init__.py", "__init__", "readme.md", "readme", "python", "python3", "sh", "bash", "env")
-)
-
-
-class Said(NamedTuple):
-    """What git's settings, hooks and dot files of the user name, and what the files name that these name.
-
-    Folded names of files and modules, without folders: where a script looks for them is known only when it runs. And
-    paths of folders: those of sources that are there, because what else lies there may be run with them, and those that
-    a hook names.
-    """
-
-    names: frozenset[str]
-    folders: frozenset[str]
-
-
-def said_names(project: ProjectFolder) -> Said:
-    """Return what hooks and settings of the user name; bounded."""
-    home, root = os.path.expanduser("~"), project.path
-    project.hidden_files.find()
-    inside = [os.path.join(root, path) for path in project.hidden_files.marked()]
-    places = [path.removesuffix("/HEAD") for path in inside if os.path.basename(path) in (".git", "HEAD")]
-    above = ["/".join(root.split("/")[:depth]) for depth in range(1, root.count("/") + 1)]
-    outer = [path for path in above if os.path.lexists(f"{path}/.git")]
-    tops = [root, *outer, *map(os.path.dirname, places)][:_MOST_TOPS]
-    places += [f"{path}/.git" for path in (*outer, root)]
-    waiting = [os.path.join(root, path) for path in project.hidden_files.find()]
-    waiting += [
-        path for top in tops for name in (".*", "lefthook*") for path in glob.glob(f"{glob.escape(top)}/{name}")
-    ]
-    waiting = [file for path in waiting for file in _files_at(path)]
-    waiting += [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
-    waiting += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
-    hooks = {file for file in waiting if any(map(_RUNS_HOOKS.fullmatch, file.split("/")))}
-    for place in places:
-        pointer = _read(place).removeprefix("gitdir:").strip()
-        own = os.path.join(os.path.dirname(place), pointer) if pointer else place
-        common = os.path.join(own, _read(os.path.join(own, "commondir")).strip())
-        hooks.update(_files_at(f"{common}/hooks"))
-        waiting += [f"{own}/config.worktree", f"{common}/config"]
-    waiting += hooks
-    hooks = {os.path.realpath(file) for file in hooks}
-    said: set[str] = set()
-    folders: set[str] = set()
-    looked: set[tuple[str, bool]] = set()
-    seen: set[str] = set()
-    later: list[str] = []
-    # What a named script names in turn counts too, but not all that a program imports: that would be the whole project.
-    for files in (waiting, later):
-        while files and len(seen) < _MOST_FILES and len(said) < _MOST_WORDS:
-            file = os.path.realpath(files.pop())
-            text = _read(file) if file not in seen else ""
-            seen.add(file)
-            bases = (*tops, os.path.dirname(file))
-            for path in ("".join(found).strip() for found in _HOOKS_PATH.findall(text)):
-                named = [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
-                hooks.update(map(os.path.realpath, named))
-                files += named
-            if file in hooks and not os.path.basename(file).startswith("."):
-                folders.add(os.path.dirname(file))  # what it imports is looked for there
-            # Dot files of tools that run things by themselves; others name what they read.
-            runs = file in hooks or any(f"/{name}/" in file for name in (".git", ".claude", ".vscode"))
-            if files is waiting and (runs or "/." not in file[len(root) :]):
-                found = _folders_in(text, tops, looked, hook=file in hooks)
-                folders |= found
-                later += [at for path in found for at in islice(glob.iglob(f"{glob.escape(path)}/*"), _MOST_IN_FOLDER)]
-            for path in _words(text):
-                name = path.rpartition("/")[2]
-                if name not in said and files is waiting:
-                    forms = {os.path.expanduser(path), path.lstrip("/"), name, f"{name}.py"}
-                    later += [at for base in bases for form in forms if os.path.isfile(at := os.path.join(base, form))]
-                said.add(name)
-    names = frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
-    below = {path[len(root) + 1 :] for path in folders if path.startswith(f"{root}/")}
-    return Said(names, frozenset(map(_folded, below)))
-
-
-def _folders_in(text: str, tops: Sequence[str], looked: set[tuple[str, bool]], *, hook: bool) -> set[str]:
-    """Return folders in which a text names a source, seen from ``tops``, and those that a hook runs.
-
-    ``looked`` has what was looked for already; it bounds all texts together.
-    """
-    text = _LOOKED_AT.sub("", text)
-    run = {os.path.normpath(word) for match in _RUN.findall(text) for word in match if word}
-    found: set[str] = set()
-    for word in {match[0] for match in _PLACE_WORD.finditer(text)}:
-        if (word, hook) in looked or len(looked) * len(tops) >= _MOST_LOOKED:
-            continue
-        looked.add((word, hook))
-        parts = word.strip(".").split("/")
-        # Behind the name of a variable, and as a module with the packages that it lies in.
-        module = word.split(".") if "/" not in word else []
-        forms = {"/".join(parts), "/".join(parts[1:]), *("/".join(module[:end]) for end in range(1, len(module) + 1))}
-        for form, top in itertools.product(forms - {""}, tops):
-            path = os.path.normpath(os.path.join(top, form))
-            sources = [file for file in (path, f"{path}.py") if os.path.isfile(file)]
-            suffixes = {name.rpartition(".")[2].lower() for name in map(os.path.basename, sources) if "." in name}
-            if sources and (not suffixes or not suffixes.isdisjoint(_SAID_BY_STEM)):
-                found |= {os.path.dirname(path), *(os.path.dirname(os.path.realpath(file)) for file in sources)}
-                found |= {os.path.join(top, *module[:end]) for end in range(1, len(module))}
-            elif hook and os.path.normpath(form) in run and (os.path.isdir(path) or not os.path.lexists(path)):
-                found.add(path)
-    return found
-
-
-def _files_at(path: str) -> list[str]:
-    """Return a file, or the files below a folder, bounded; none for what names nothing that is run."""
-    if _NAME_NOTHING_RUN.fullmatch(os.path.basename(path)):
-        return []
-    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return [path, *(file for file in islice(below, _MOST_IN_FOLDER) if not file.endswith(".sample"))]
-
-
-def _words(text: str) -> set[str]:
-    """Return the words that may be files, because they have a suffix or a slash, and the modules that are imported."""
-    words = {word.replace("\\", "").strip(".:[]{}") for word in (*_WORD.findall(text), *_QUOTED.findall(text))}
-    lines = " ".join(map(" ".join, _MODULE.findall(text))) + " ".join(_IN_BRACKETS.findall(text))
-    modules = set(re.findall(r"\w+", lines))
-    return {word for word in words if ("." in word or "/" in word) and len(word) < 4096} | modules
-
-
-def _read(path: str) -> str:
-    """Return the text of a regular file, its beginning if it is long; empty where there is none, or no text."""
-    with suppress(OSError, ValueError):
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if stat.S_ISREG(os.fstat(fd).st_mode):
-                text = os.read(fd, _MOST_BYTES).decode(errors="surrogateescape")
-                return "" if "\0" in text else text
-        finally:
-            os.close(fd)
-    return ""
