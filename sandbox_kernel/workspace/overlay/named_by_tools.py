@@ -30,6 +30,11 @@ _SOURCES = ("py", "js", "mjs", "cjs", "ts", "sh", "bash", "rb", "r", "lua", "pl"
 _OF_ALL = {"", "__init__.py", "__init__", "__main__", "readme.md", "readme", "python", "python3", "sh", "bash", "env"}
 #: Settings of programs that run hooks.
 _RUNS_HOOKS = re.compile(r"\.?(pre-commit|lefthook|husky|overcommit|simple-git-hooks|githooks)\b.*")
+#: Where tasks are written down that hooks start by their names: ``npm run lint``, ``make lint``.
+_TASKS = (
+    *("package.json", "composer.json", "deno.json*", "[Mm]akefile", "GNUmakefile", "[Jj]ustfile", "[Tt]askfile.y*ml"),
+    *("pyproject.toml", "tox.ini", "noxfile.py", "dodo.py", "[Rr]akefile"),
+)
 #: Dot files that name files which nobody runs because of that; what only servers run; caches, outputs; secrets.
 _NAME_NOTHING_RUN = re.compile(
     r"\.(git|hg|svn|.*ignore|gitattributes|gitmodules|mailmap|coverage.*|flake8|.*cache|env|env\..*|tox|nox|venv|yarn"
@@ -140,6 +145,8 @@ def _run_by_themselves(project: ProjectFolder) -> tuple[list[str], list[str], se
         common = os.path.join(own, _read(os.path.join(own, "commondir")).strip())
         hooks += _files_at(f"{common}/hooks")
         git += [f"{own}/config.worktree", f"{common}/config"]
+    if hooks:
+        files += [path for top in tops for name in _TASKS for path in glob.glob(f"{glob.escape(top)}/{name}")]
     # The last are read first: git's settings say what else is a hook.
     return tops, [*files, *hooks, *git], set(map(os.path.realpath, hooks)), set(map(os.path.realpath, git))
 

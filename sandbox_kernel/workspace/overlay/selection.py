@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -76,6 +78,8 @@ _obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
 _obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
 #: A build of sbt is compiled from here.
 _obeyed_path = re.compile(r"(?:.*/)?project/[^/]*\.scala")
+#: Modules that Python's own library and pip try to import, and that no Python has: ``copy`` tries ``org``.
+_TRIED = frozenset(("org", "java", "vms_lib", "_manylinux", "socks", "simplejson", "thread", "urllib3_secure_extra"))
 #: Another spelling of a name that Windows' file systems make: ``CLAUDE~1.MD``.
 _SHORT_NAME = re.compile(r".{1,6}~\d+(\..{0,3})?")
 #: What a folder holds that is an environment, or which git takes for a repository, whatever the folder is called.
@@ -324,33 +328,61 @@ class Obeyed:
         return known
 
     def _hides_module(self, path: str, kept: Kept) -> bool:
-        """Whether a new file would be imported in place of an installed module by a process that starts beside it.
+        """Whether a new file would be imported in place of an installed module by a process that starts above it.
 
-        Kernels and ``python -m`` start in the folder itself, or in that of a notebook, and look there first.
+        Kernels and ``python -m`` start in the folder itself, or in that of a notebook, and look there first. Packages
+        without ``__init__.py`` are put together from all places.
         """
-        names = folded(path).removesuffix("/__init__.py").split("/")
-        module = names.pop().removesuffix(".py")
         if not (path.casefold().endswith(".py") or kept.entry.type == SYMLINK):
             return False
-        if module not in self._installed and not module.startswith(("jupyter", "ipykernel", "ipython")):
-            return False
-        above = os.path.join(self.project.path, *path.split("/")[: len(names)])
+        names, own = folded(path).removesuffix("/__init__.py").split("/"), path.split("/")
+        for depth, name in enumerate(names):
+            module, is_last = name.removesuffix(".py"), depth == len(names) - 1
+            asked = module in self._installed or module.startswith(("jupyter", "ipykernel", "ipython"))
+            if (asked if is_last else module in self._put_together) and self._starts_in(own[:depth]):
+                return True
+        return False
+
+    def _starts_in(self, folder: Sequence[str]) -> bool:
+        """Whether a process may start in a folder: the first one, or one with a notebook."""
+        above = os.path.join(self.project.path, *folder)
+        plain = [folded(name) for name in folder]
         return (
-            not names
+            not folder
             or bool(glob.glob(f"{glob.escape(above)}/*.[iI][pP][yY][nN][bB]"))
-            or any(there.endswith(".ipynb") and there.split("/")[:-1] == names for there in self._there)
+            or any(there.endswith(".ipynb") and there.split("/")[:-1] == plain for there in self._there)
         )
 
     @cached_property
-    def _installed(self) -> frozenset[str]:
-        """Names of modules: those of Python, and those installed here and in environments of the folder; folded."""
+    def _sites(self) -> list[str]:
+        """Where modules are installed: here and in environments of the folder."""
         root = self.project.path
         sites = [path for path in sys.path if os.path.isabs(path) and not f"{path}/".startswith(f"{root}/")]
-        sites += [path for dot in ("", ".") for path in glob.glob(f"{glob.escape(root)}/{dot}*/lib/*/site-packages")]
-        found = set(sys.stdlib_module_names)
-        for site in sites:
+        return sites + [at for dot in ("", ".") for at in glob.glob(f"{glob.escape(root)}/{dot}*/lib/*/site-packages")]
+
+    @cached_property
+    def _installed(self) -> frozenset[str]:
+        """Names of modules: those of Python, those installed, and those that these use where they are there; folded."""
+        found = sys.stdlib_module_names | self._put_together
+        for site in self._sites:
             with suppress(OSError):
                 found |= {name.partition(".")[0] for name in os.listdir(site)}
+        return frozenset(map(folded, found))
+
+    @cached_property
+    def _put_together(self) -> frozenset[str]:
+        """Names of packages of which a part in the user's folder is imported: those that lack ``__init__.py`` or are
+        not there at all; folded.
+        """
+        found = set(_TRIED)
+        sites = [site for site in self._sites if site.endswith("-packages")]
+        for site in sites:
+            with suppress(OSError), os.scandir(site) as entries:
+                folders = [entry for entry in entries if entry.name.isidentifier() and entry.is_dir()]
+                found |= {folder.name for folder in folders if not os.path.exists(f"{folder.path}/__init__.py")}
+        for package in importlib.metadata.distributions(path=sites):
+            wanted = (re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in package.requires or ())
+            found |= {name.replace("-", "_").removeprefix("python_") for name in wanted}
         return frozenset(map(folded, found))
 
     @cached_property

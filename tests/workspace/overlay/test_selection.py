@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -427,17 +428,42 @@ def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Pa
 
 @pytest.mark.parametrize("folder", ["", "nbs/"])
 @pytest.mark.parametrize(
-    "name", ["ipykernel_launcher.py", "jupyter_x.py", "jedi.py", "argparse.py", "json/__init__.py"]
+    "name",
+    [
+        *("ipykernel_launcher.py", "jupyter_x.py", "jedi.py", "argparse.py", "json/__init__.py", "orjson.py"),
+        # Tried by Python and by packages that are installed, and put together from all places.
+        *("org.py", "org/python/core.py", "_manylinux.py", "namespace_of_two/part/__init__.py"),
+    ],
 )
 def test_a_new_module_that_hides_an_installed_one_is_held_back(project: Path, folder: str, name: str) -> None:
     """Kernels and ``python -m`` import from the folder in which they start."""
     (project / "nbs").mkdir()
     (project / "nbs/mine.ipynb").write_text("{}")
+    site = project / ".venv/lib/python3.11/site-packages"
+    (site / "namespace_of_two/part").mkdir(parents=True)
+    (site / "some-1.0.dist-info").mkdir()
+    (site / "some-1.0.dist-info/METADATA").write_text(
+        "Name: some\nVersion: 1.0\nRequires-Dist: orjson>=3; extra == 'x'\n"
+    )
     here = HereFolder(project)
-    for path in (f"{folder}{name}", f"{folder}own_module.py"):
+    ordinary = {f"{folder}own_module.py", f"{folder}test/test_own.py", f"{folder}json/own.py"}
+    for path in (f"{folder}{name}", *ordinary):
         here.write(path, "x")
-    assert f"{folder}own_module.py" in names(here.apply(by_user=False))
+    assert ordinary <= names(here.apply(by_user=False))
     assert f"{folder}{name}" in here.left_out()
+
+
+def test_what_a_hook_starts_by_the_name_of_a_task_is_held_back(project: Path) -> None:
+    """As most hooks of JavaScript do: the program stands in ``package.json``."""
+    subprocess.run(["git", "init", "-q", project], check=True)
+    (project / ".husky").mkdir()
+    (project / ".husky/pre-commit").write_text("npm run -s lint\n")
+    (project / "package.json").write_text('{"name": "x", "scripts": {"lint": "node scripts/check.js"}}')
+    here = HereFolder(project)
+    for path in ("scripts/check.js", "app/view.js"):
+        here.write(path, "x")
+    assert "app/view.js" in names(here.apply(by_user=False))
+    assert "scripts/check.js" in here.left_out()
 
 
 def test_a_module_of_an_environment_in_the_folder_counts_as_installed(project: Path) -> None:
