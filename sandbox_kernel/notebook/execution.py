@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 #: How long the session of an interrupted line command may take to end what it does.
 _LAST_WORDS_S = 5.0
+#: Displays and characters of one that are cleaned at once.
+_FEW, _SHORT = 10, 10_000
 OnInput = Callable[[str, bool], Awaitable[str]]
 #: Asks the user, and returns the line that they typed; None when nobody answered.
 OnQuestion = Callable[[str], Awaitable[str | None]]
@@ -225,7 +227,7 @@ class CellExecution:
         result = await self._program(plan)
         render = partial(render_result, result, quiet=plan.options.quiet)
         # To clean what a program shows or raises takes long at worst: other requests are answered meanwhile.
-        failure = self._send(*(render() if result.ok and not result.displays else await _in_thread(render)))
+        failure = self._send(*(render() if result.ok and _is_short(result) else await _in_thread(render)))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
         # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
         may_give = offers and self._state.rights.setting is not LineSetting.LOCKED
@@ -359,6 +361,12 @@ class CellExecution:
         await _in_thread(self._state.comms.settle_all)
         self._told = self._told or bool(messages)
         return self._send(*messages)
+
+
+def _is_short(result: ExecResult) -> bool:
+    """Whether what a program shows is so little that it is cleaned at once: a turn of a thread takes longer."""
+    shown = [value for display in result.displays[:_FEW] for value in display.data.values()]
+    return len(result.displays) < _FEW and all(isinstance(value, str) and len(value) < _SHORT for value in shown)
 
 
 def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
