@@ -73,8 +73,10 @@ class BackgroundListener:
 
     def _listen(self, epoll: select.epoll) -> None:
         with contextlib.closing(epoll):
+            more = False
             while True:
-                found = epoll.poll(_LOOK_S)
+                found = epoll.poll(0.0 if more else _LOOK_S)
+                more = False
                 supervisor = self._supervisor()
                 if supervisor is None or supervisor.closed:
                     return
@@ -83,7 +85,7 @@ class BackgroundListener:
                 elif self._just_ran:
                     self._just_ran = False
                 else:
-                    self._tidy(supervisor)
+                    more = self._tidy(supervisor)
                 self._watch(supervisor)
                 del supervisor
 
@@ -97,14 +99,15 @@ class BackgroundListener:
             if supervisor.live is live and self._fd >= 0:
                 self._brought_back = supervisor.keep_limits(live)
 
-    def _tidy(self, supervisor: WorkerSupervisor) -> None:
-        """End checkpoints that are too many: nothing has run for a while."""
+    def _tidy(self, supervisor: WorkerSupervisor) -> bool:
+        """End checkpoints that are too many: nothing has run for a while. Returns whether there is more to do."""
         live = supervisor.live
         if live is not None and live.tree.surplus > 0:
             # What is wrong with the worker is noticed by the next cell, and told.
             with contextlib.suppress(SessionError, GateLost), supervisor.lock(0.0):
                 if supervisor.live is live and self._fd >= 0:
-                    live.look_at_variables()
+                    return live.look_at_variables(portion=True)
+        return False
 
     def _hear(self, supervisor: WorkerSupervisor) -> None:
         """Hand on what has come, if anything; a session whose turn another thread has is left to it."""

@@ -280,13 +280,6 @@ class StateTree:
         """How many checkpoints live beyond the bound."""
         return len(self._living) - living_bound(self.keep) - 1
 
-    def evict_surplus(self) -> list[int]:
-        """Give up checkpoints until no more live than the bound; returns their nodes."""
-        dropped: list[int] = []
-        while self.surplus > 0 and (node := self.evict(for_memory=False)) is not None:
-            dropped.append(node)
-        return dropped
-
     def evict(self, *, for_memory: bool, among: Collection[int] | None = None) -> int | None:
         """Give up the least worthy checkpoint and return its node; None when nothing may go.
 

@@ -72,7 +72,7 @@ _MOST_READING_S = 5.0
 #: How many checkpoints more than usual may live while cells run back to back: to look at their variables, before they
 #: end, takes several times as long as a small cell, so it waits for a pause. Each holds some megabytes, and a place for
 #: a process.
-MOST_WAITING = 20
+MOST_WAITING = 50
 #: How many checkpoints look at their variables at once.
 LOOKS_AT_ONCE = 4
 
@@ -274,8 +274,7 @@ class JailedWorker:
             self.gate.settle()
             # Checkpoints that are too many wait for a look, but only where their processes are counted apart.
             waits = self._looks and counts_processes() and self.memory.has_room()
-            if self.tree.surplus > (MOST_WAITING if waits else 0):
-                self._look()
+            self._end_surplus(MOST_WAITING if waits else 0)
             self._make_room()
         self.gate.settle()
         self.gate.read()
@@ -370,16 +369,26 @@ class JailedWorker:
         found = [notes.lost_checkpoints(", ".join(map(str, steps)), steps[-1])] if steps else []
         return [*found, notes.lost_names(names)] if names else found
 
-    def look_at_variables(self) -> None:
-        """Find out what the variables are at each living node that was not looked at yet; called between cells."""
-        if self.tree.keep > 0 and self._looks:
-            self.prepare()
-            self._look()
-            self.memory.relimit(self.tree.living_count)
+    def look_at_variables(self, *, portion: bool = False) -> bool:
+        """Find out what the variables are at each living node that was not looked at yet; called between cells.
 
-    def _look(self) -> None:
-        """Look at the variables of living nodes, and end the checkpoints that are too many."""
-        while self._looks and (nodes := self.tree.unseen()[:LOOKS_AT_ONCE]):
+        With ``portion`` only at some, so that a cell that comes meanwhile waits for a moment. Returns whether some
+        are left.
+        """
+        if self.tree.keep <= 0 or not self._looks:
+            return False
+        self.prepare()
+        while self._look() and not portion:
+            pass
+        if not self.tree.unseen():
+            self._end_surplus(0)
+        self.memory.relimit(self.tree.living_count)
+        return bool(self.tree.unseen())
+
+    def _look(self) -> bool:
+        """Look at the variables of a few living nodes; returns whether there were any."""
+        nodes = self.tree.unseen()[:LOOKS_AT_ONCE] if self._looks else []
+        if nodes:
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(self.tree.records[node].pid for node in nodes))
@@ -388,7 +397,17 @@ class JailedWorker:
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
             self.tree.not_seen(nodes)
-        self.gate.drop(self.tree.evict_surplus())
+        return bool(nodes)
+
+    def _end_surplus(self, most: int) -> None:
+        """End checkpoints until at most so many are too many; first those whose variables were looked at."""
+        while self.tree.surplus > most:
+            looked = [record.id for record in self.tree.living() if record.looked] if self._looks else None
+            node = self.tree.evict(for_memory=False, among=looked)
+            if node is not None:
+                self.gate.drop([node])
+            elif not self._look():
+                break
 
     # Going back.
 

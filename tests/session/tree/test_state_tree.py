@@ -17,7 +17,10 @@ from sandbox_kernel.session.tree.state_tree import StateRecord, StateTree, check
 def hold(tree: StateTree) -> list[int]:
     node = tree.present
     tree.hold(node, 100 + node)
-    return tree.evict_surplus()
+    dropped: list[int] = []
+    while tree.surplus > 0 and (node := tree.evict(for_memory=False)) is not None:
+        dropped.append(node)
+    return dropped
 
 
 def grown(keep: int, cells: int) -> StateTree:
