@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints, spelled
+from sandbox_kernel.notebook import render
 from sandbox_kernel.notebook.autosave import Autosaver, notebook_path
 from sandbox_kernel.notebook.frames.frame_comms import FrameComms
 from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
@@ -22,20 +23,6 @@ from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import RightAnswers, bundle, offers_of, take_files_back
-from sandbox_kernel.notebook.render import (
-    INTERNAL_ERROR,
-    ClearOutput,
-    Door,
-    Failure,
-    LateDoor,
-    Message,
-    RunPanelHandle,
-    ShowOutput,
-    Value,
-    refusal,
-    render_display,
-    render_result,
-)
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin, done_before
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -48,8 +35,6 @@ if TYPE_CHECKING:
 
 #: How long the session of an interrupted line command may take to end what it does.
 _LAST_WORDS_S = 5.0
-#: Displays and characters of one that are cleaned at once.
-_FEW, _SHORT = 10, 10_000
 OnInput = Callable[[str, bool], Awaitable[str]]
 #: Asks the user, and returns the line that they typed; None when nobody answered.
 OnQuestion = Callable[[str], Awaitable[str | None]]
@@ -131,7 +116,7 @@ class NotebookState:
 class CellReply:
     """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
 
-    failure: Failure | None = None
+    failure: render.Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
     #: Why the cell was not run, or not to its end.
@@ -146,7 +131,7 @@ class CellExecution:
     def __init__(
         self,
         state: NotebookState,
-        door: Door,
+        door: render.Door,
         on_input: OnInput,
         cancel: asyncio.Event,
         number: int | None = None,
@@ -160,7 +145,7 @@ class CellExecution:
         self._on_input, self._question = on_input, question
         self._number, self._cell, self._expressions = number, f"{cell_id} {number}", expressions
         self._reply: FrontEndReply | None = None
-        self._late: LateDoor | None = None
+        self._late: render.LateDoor | None = None
         self._value: str | None = None
         self._notes: list[Note] = []
         #: Whether a line command has shown something in this cell.
@@ -175,13 +160,15 @@ class CellExecution:
             plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self._state.defaults)
             refused = await self._refused(plan, pressed=pressed)
             if refused is not None:
-                return CellReply(failure=refusal(refused), refused=refused)
+                return CellReply(failure=render.refusal(refused), refused=refused)
             failure = await self._do(plan)
         except SandboxError as error:
-            return CellReply(failure=self._send(refusal(error)), refused=error)
+            return CellReply(failure=self._send(render.refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
-            return CellReply(failure=self._send(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
+            return CellReply(
+                failure=self._send(render.Failure(render.INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error
+            )
         finally:
             if self._late is not None:
                 self._late.open()
@@ -203,7 +190,7 @@ class CellExecution:
         asks = rights.setting is LineSetting.ASK and can_be_asked(lacking)
         if asks and self._door.watched() and (rights.has_page or not rights.told):
             rights.told = True
-            self._send(ShowOutput(prompt(lacking)))
+            self._send(render.ShowOutput(prompt(lacking)))
             return error
         if not asks or self._question is None or rights.unanswered:
             raise error
@@ -214,7 +201,7 @@ class CellExecution:
         rights.allow(lacking)
         return None
 
-    async def _do(self, plan: CellPlan) -> Failure | None:
+    async def _do(self, plan: CellPlan) -> render.Failure | None:
         for command in plan.commands:
             if (failure := await self._command(command, plan.defaults)) is not None:
                 return failure
@@ -222,17 +209,17 @@ class CellExecution:
         if not plan.code:
             # A line that begins to work on the folder is followed by the cell that has its changes again, and says so.
             if plan.defaults.here is None and (news := self._news()):
-                self._send(ShowOutput({"text/plain": "\n".join(news)}))
+                self._send(render.ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
-        render = partial(render_result, result, quiet=plan.options.quiet)
+        made = partial(render.render_result, result, quiet=plan.options.quiet)
         # To clean what a program shows or raises takes long at worst: other requests are answered meanwhile.
-        failure = self._send(*(render() if result.ok and _is_short(result) else await _in_thread(render)))
+        failure = self._send(*(made() if result.ok and not result.displays else await _in_thread(made)))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
         # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
         may_give = offers and self._state.rights.setting is not LineSetting.LOCKED
         if may_give and (self._door.watched() or self._question is not None):
-            self._send(ShowOutput(bundle(offers)))
+            self._send(render.ShowOutput(bundle(offers)))
         return failure
 
     async def _program(self, plan: CellPlan) -> ExecResult:
@@ -297,13 +284,13 @@ class CellExecution:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
 
-    def _send(self, *messages: Message) -> Failure | None:
+    def _send(self, *messages: render.Message) -> render.Failure | None:
         failure = None
         for message in messages:
-            if isinstance(message, Value):
+            if isinstance(message, render.Value):
                 text = message.data.get("text/plain")
                 self._value = text if isinstance(text, str) else None
-            elif isinstance(message, Failure):
+            elif isinstance(message, render.Failure):
                 failure = message
             self._door.message(message)
         return failure
@@ -313,10 +300,10 @@ class CellExecution:
         if comms.take(display) or libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render_display(comms.with_state(display))
+        message, removed = render.render_display(comms.with_state(display))
         self._notes += removed
         self._send(*libraries.before(display.data, self._cell))
-        if isinstance(message, ClearOutput):
+        if isinstance(message, render.ClearOutput):
             if self._told:
                 # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
                 self._notes.append(notes.clear_ignored())
@@ -324,12 +311,12 @@ class CellExecution:
             libraries.cleared(self._cell)
         self._send(message)
 
-    def _messages(self, display: SessionDisplay) -> list[Message]:
+    def _messages(self, display: SessionDisplay) -> list[render.Message]:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
         comms, libraries = self._state.comms, self._state.libraries
         if comms.take(display) or libraries.take(display.data):
             return []
-        shown = render_display(comms.with_state(display))[0]
+        shown = render.render_display(comms.with_state(display))[0]
         return [*libraries.before(display.data, self._cell), shown, *libraries.after(self._cell)]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
@@ -341,7 +328,7 @@ class CellExecution:
             self._notes.append(notes.no_answer(error))
             raise
 
-    async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
+    async def _command(self, command: LineCommand, defaults: CellOptions) -> render.Failure | None:
         """Line commands may measure or wait, so they work in a thread.
 
         An interrupt ends what the command does in a session, and is answered when that has ended; otherwise at once.
@@ -356,17 +343,11 @@ class CellExecution:
             failed = work.exception() if work.done() else None
             if not work.done() or isinstance(failed, SandboxError):
                 told = f"%sandbox {command.name}: {failed or 'interrupted'}"
-                return self._send(Failure("KeyboardInterrupt", "interrupted", (told,)))
+                return self._send(render.Failure("KeyboardInterrupt", "interrupted", (told,)))
         messages = await work
         await _in_thread(self._state.comms.settle_all)
         self._told = self._told or bool(messages)
         return self._send(*messages)
-
-
-def _is_short(result: ExecResult) -> bool:
-    """Whether what a program shows is so little that it is cleaned at once: a turn of a thread takes longer."""
-    shown = [value for display in result.displays[:_FEW] for value in display.data.values()]
-    return len(result.displays) < _FEW and all(isinstance(value, str) and len(value) < _SHORT for value in shown)
 
 
 def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
@@ -376,12 +357,12 @@ def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
 class _PanelTimer:
     """Shows the panel of a cell once it has been running for a while, and keeps it current; all on the cell's loop."""
 
-    def __init__(self, door: Door, timeout_s: float, cancel: asyncio.Event) -> None:
+    def __init__(self, door: render.Door, timeout_s: float, cancel: asyncio.Event) -> None:
         self._door = door
         self._timeout_s = timeout_s
         self._cancel = cancel
         self._loop = asyncio.get_running_loop()
-        self._panel: RunPanelHandle | None = None
+        self._panel: render.RunPanelHandle | None = None
         #: Bytes in use, and the limit.
         self._memory: tuple[int, int] | None = None
         self.begin()

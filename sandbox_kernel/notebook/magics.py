@@ -28,24 +28,13 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook import render
 from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic, plan_line
 from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
-from sandbox_kernel.notebook.render import (
-    PROMPT_MARK,
-    ClearOutput,
-    Door,
-    Failure,
-    Message,
-    ReportPanel,
-    ShowOutput,
-    Value,
-    one_line,
-    refusal,
-)
 from sandbox_kernel.report.page import Measure
 from sandbox_kernel.util.loop_thread import LoopThread
 
@@ -53,7 +42,7 @@ from sandbox_kernel.util.loop_thread import LoopThread
 class SandboxValue:
     """The value of a sandboxed cell's last expression: only its representations, not the object."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: render.Value) -> None:
         self._value = value
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, object], object]:
@@ -63,7 +52,7 @@ class SandboxValue:
         return str(self._value.data.get("text/plain", "<value of a sandboxed cell>"))
 
 
-class _MainThread(Door):
+class _MainThread(render.Door):
     """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
 
     def __init__(self, watched: bool, measure: Measure) -> None:
@@ -77,8 +66,8 @@ class _MainThread(Door):
     def stream(self, name: str, text: str) -> None:
         self.work.put(lambda: _write(name, text))
 
-    def message(self, message: Message) -> None:
-        if not isinstance(message, Failure):  # failures are raised at the end, and IPython shows them
+    def message(self, message: render.Message) -> None:
+        if not isinstance(message, render.Failure):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
@@ -86,7 +75,7 @@ class _MainThread(Door):
 
     async def ask(self, prompt: str, password: bool) -> str:
         """Ask the user for the program. The prompt is marked as coming from the sandbox."""
-        return await self._asked(PROMPT_MARK + one_line(prompt, 1000), password)
+        return await self._asked(render.PROMPT_MARK + render.one_line(prompt, 1000), password)
 
     async def question(self, text: str) -> str | None:
         """Ask the user something ourselves; None without an answer."""
@@ -122,21 +111,21 @@ def _write(name: str, text: str) -> None:
     stream.flush()
 
 
-def _display(message: ShowOutput) -> None:
+def _display(message: render.ShowOutput) -> None:
     draw = update_display if message.update else display
     known = {"display_id": message.display_id} if message.display_id else {}
     draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
 
 
-def _show(message: Message, measure: Measure) -> None:
+def _show(message: render.Message, measure: Measure) -> None:
     match message:
-        case ShowOutput():
+        case render.ShowOutput():
             _display(message)
-        case ClearOutput():
+        case render.ClearOutput():
             clear_output(wait=message.wait)
-        case Value():
+        case render.Value():
             InteractiveShell.instance().displayhook(SandboxValue(message))
-        case ReportPanel():
+        case render.ReportPanel():
             display(view(report_widget(message.document, measure), "Capability report, to explore"), raw=True)
 
 
@@ -158,7 +147,7 @@ _MATCHER = "sandbox-kernel"
 class CellFailed(SandboxError):
     """A sandboxed cell failed. ``failed`` makes a subclass for each kind, whose name clients see as ``ename``."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: render.Failure) -> None:
         super().__init__(failure.evalue)
         self.failure = failure
 
@@ -167,7 +156,7 @@ class CellFailed(SandboxError):
         return list(self.failure.traceback)
 
 
-def failed(failure: Failure) -> CellFailed:
+def failed(failure: render.Failure) -> CellFailed:
     """Return an exception for a failure. Its class has the name of the failure."""
     kind: type[CellFailed] = type(failure.ename, (CellFailed,), {"__module__": __name__})
     return kind(failure)
@@ -196,7 +185,7 @@ class SandboxMagics(Magics):
                 command = parse_line(line)
                 plan = plan_line(command, new_defaults(command, self.state.defaults))
         except SandboxError as error:
-            raise failed(refusal(error)) from None
+            raise failed(render.refusal(error)) from None
         done = self._run(plan)
         if done.bug is not None:
             raise done.bug

@@ -15,6 +15,7 @@ import pytest
 from sandbox_kernel.cli import main
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_sigterm() -> None:
     env = {**os.environ, "SANDBOX_KERNEL_SERVE_TOKEN": "0123456789abcdef0123"}
     command = [sys.executable, "-m", "sandbox_kernel", "serve", "--port", "0", "--workers", "1"]

@@ -79,6 +79,7 @@ def test_an_orderly_end_saves_what_the_last_cell_made(kernels):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_save_that_was_interrupted_does_not_go_on_behind_the_next_cell(kernels, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kernel = kernels()

@@ -108,6 +108,7 @@ class TestOnThisHost:
         assert result.stdout == "None\n"
 
     @pytest.mark.attack("O12", "bubblewrap")
+    @pytest.mark.slow
     def test_an_endless_constant_is_stopped_in_time(self, box: Sandbox) -> None:
         code = (
             "#![allow(long_running_const_eval)]\nconst X: u32 = { let mut i = 0u32; loop { i = i.wrapping_add(1); } };"

@@ -55,6 +55,7 @@ def run(session: PythonSession, code: str) -> str:
     return str(result.displays[-1].data["text/plain"]) if result.displays else result.stdout
 
 
+@pytest.mark.slow
 def test_directory_environment_places_of_modules_and_random_numbers_are_the_same_after_a_load(
     session: PythonSession,
 ) -> None:
@@ -71,6 +72,7 @@ def test_directory_environment_places_of_modules_and_random_numbers_are_the_same
                 assert run(second, seen) == expected, f"after a second save: {code}"
 
 
+@pytest.mark.slow
 def test_what_a_file_cannot_hold_of_libraries_is_named_as_lost(session: PythonSession) -> None:
     for code in NAMED:
         run(session, code)

@@ -12,23 +12,10 @@ import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sandbox_kernel.backends.wasm import wasm_job
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain, toolchain_availability
-from sandbox_kernel.backends.wasm.wasm_job import (
-    COMPILED,
-    FACTS,
-    PREPARE_DISK_MB,
-    PREPARE_MEMORY_MB,
-    PREPARE_S,
-    EngineSwitches,
-    GuestEnd,
-    make_walls,
-    making_job,
-    read_file,
-    read_report,
-    taken,
-)
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.jail.pool import Pool
@@ -128,7 +115,7 @@ class WasmLanguages:
         """Return whether a guest is in the store."""
         return self.store.find(guest_name(guest, switches_of(guest))) is not None
 
-    def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
+    def ready(self, guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> StoreEntry:
         """Return the store entry of a language; prepares it if needed, unless that takes minutes."""
         if guest.entry == "turn" and not self.is_prepared(guest):
             raise BackendUnavailable(
@@ -156,7 +143,7 @@ class WasmLanguages:
         return tell
 
     def _prepare(
-        self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None = None
+        self, guest: WasmLanguage, switches: wasm_job.EngineSwitches, on_progress: OnProgress | None = None
     ) -> StoreEntry:
         """Prepare a language; returns at once when it is prepared already."""
         name, tell = guest_name(guest, switches), self._teller(guest.language, on_progress)
@@ -179,18 +166,18 @@ class WasmLanguages:
             tell(f"{guest.version} is ready", 1.0)
             return ready
 
-    def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
+    def _build(self, guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> dict[str, bytes]:
         """Make the files of a language in a jail of its own; returns them by name."""
         assert guest.package is not None
         module = package_files(self.store, guest.package).file(guest.file)
-        outs, given = {"out": COMPILED}, [module]
+        outs, given = {"out": wasm_job.COMPILED}, [module]
         plan: dict[str, object] = {"task": "compile", "source": module, "switches": switches}
         if guest.image:
             plan |= {"task": "boot", "programs": dict(guest.image)}
         elif guest.entry in ("command", "turn"):
             plan |= {"trusted": True, "plain": guest.entry == "turn"}
         else:
-            outs["facts"] = FACTS
+            outs["facts"] = wasm_job.FACTS
             plans = []
             for library in guest.libraries:
                 path = library.file
@@ -199,18 +186,21 @@ class WasmLanguages:
                     given.append(path)
                 plans.append(library.to_plan(path))
             plan |= {"task": "bake", "libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
-        limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
-        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self.enforcer.name, grants)
+        limits, grants = Limits(disk_mb=wasm_job.PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
+        walls = wasm_job.make_walls(limits, wasm_job.PREPARE_MEMORY_MB, SandboxPolicy(), self.enforcer.name, grants)
         # Not from the pool of runs: these walls are not used again.
-        with taken(Pool(0), walls) as jail:
+        with wasm_job.taken(Pool(0), walls) as jail:
             plan |= {field: f"{jail.places.work}/{name}" for field, name in outs.items()}
-            outcome = run_job(jail, making_job(jail, plan, timeout_s=PREPARE_S, memory_mb=PREPARE_MEMORY_MB))
-            ending = read_report(outcome.report)
-            if ending is None or ending.end is not GuestEnd.COMPILED:
+            outcome = run_job(
+                jail,
+                wasm_job.making_job(jail, plan, timeout_s=wasm_job.PREPARE_S, memory_mb=wasm_job.PREPARE_MEMORY_MB),
+            )
+            ending = wasm_job.read_report(outcome.report)
+            if ending is None or ending.end is not wasm_job.GuestEnd.COMPILED:
                 words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
-            return {name: read_file(jail.box_fd, name) for name in outs.values()}
+            return {name: wasm_job.read_file(jail.box_fd, name) for name in outs.values()}
 
 
 @functools.lru_cache(maxsize=1)
@@ -244,14 +234,14 @@ def _processor_features() -> str:
     return platform.processor()
 
 
-def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
+def compiled_name(prefix: str, sha256: str, switches: wasm_job.EngineSwitches) -> str:
     """Return the name of a compiled module in the store. It depends on all that changes the compiled code."""
     settings = json.dumps(switches, sort_keys=True)
     setting = hashlib.sha256(f"{_surroundings()}\n{settings}".encode()).hexdigest()
     return f"{prefix}{sha256[:40]}-{setting[:24]}"
 
 
-def switches_of(guest: WasmLanguage, *, fuel: bool = False) -> EngineSwitches:
+def switches_of(guest: WasmLanguage, *, fuel: bool = False) -> wasm_job.EngineSwitches:
     """Return the engine settings of a language."""
     return {"fuel": fuel, "stack_bytes": guest.stack_bytes, "exceptions": guest.entry == "turn"}
 
@@ -280,6 +270,6 @@ def _prefix(guest: WasmLanguage) -> str:
     return f"guest-{owner}-image-" if guest.image else f"guest-{owner}-"
 
 
-def guest_name(guest: WasmLanguage, switches: EngineSwitches) -> str:
+def guest_name(guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> str:
     """Return the name of a prepared language in the store; it depends on its parts and the engine."""
     return compiled_name(_prefix(guest), guest_digest(guest, begins=False), switches)

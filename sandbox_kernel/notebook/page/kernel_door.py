@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from sandbox_kernel.notebook.render import (
-    PROMPT_MARK,
-    ClearOutput,
-    Door,
-    Failure,
-    Message,
-    ReportPanel,
-    ShowOutput,
-    Value,
-    one_line,
-)
+from sandbox_kernel.notebook import render
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted.ansi import END, ColourFilter
@@ -46,7 +36,7 @@ QUESTION_S = 30.0
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
-class Wire(Door):
+class Wire(render.Door):
     """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
@@ -62,7 +52,7 @@ class Wire(Door):
         """See ``render.Door``."""
         return self._watched and not self._silent
 
-    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateWire:
+    def late(self, messages: Callable[[SessionDisplay], list[render.Message]]) -> LateWire:
         """See ``render.Door``."""
         return LateWire(self, messages)
 
@@ -70,24 +60,24 @@ class Wire(Door):
         """Send text of stdout or stderr."""
         self._send("stream", {"name": name, "text": encodable(text)})
 
-    def message(self, message: Message) -> None:
+    def message(self, message: render.Message) -> None:
         """Send a display, a value or an error."""
         match message:
-            case ShowOutput():
+            case render.ShowOutput():
                 self.display(message)
-            case ClearOutput():
+            case render.ClearOutput():
                 self._send("clear_output", {"wait": message.wait})
-            case ReportPanel():
+            case render.ReportPanel():
                 if not self._silent:
                     from sandbox_kernel.notebook.page.widgets import report_widget, view  # ipywidgets, for few cells
 
                     self._publisher.enable_widgets()
                     panel = report_widget(message.document, self._publisher.state.measure_again)
-                    self.display(ShowOutput(view(panel, "Capability report, to explore")))
-            case Value():
+                    self.display(render.ShowOutput(view(panel, "Capability report, to explore")))
+            case render.Value():
                 content = {"data": dict(message.data), "metadata": dict(message.metadata)}
                 self._send("execute_result", {**content, "execution_count": self._number})
-            case Failure():
+            case render.Failure():
                 self._send("error", failure_fields(message))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel | None:
@@ -99,7 +89,7 @@ class Wire(Door):
         self._publisher.enable_widgets()
         return RunPanel(timeout_s, stop, self.display)
 
-    def display(self, output: ShowOutput) -> None:
+    def display(self, output: render.ShowOutput) -> None:
         """Send a display, or an update of one."""
         transient = {"display_id": output.display_id} if output.display_id else {}
         content = {"data": dict(output.data), "metadata": dict(output.metadata), "transient": transient}
@@ -110,7 +100,7 @@ class Wire(Door):
             self._publisher.publish(kind, content, self._parent)
 
 
-def failure_fields(failure: Failure) -> dict[str, object]:
+def failure_fields(failure: render.Failure) -> dict[str, object]:
     """Return the three fields of an error, for the message and for the reply."""
     return {
         "ename": encodable(failure.ename),
@@ -125,7 +115,7 @@ class LateWire:
     ``messages`` returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
     """
 
-    def __init__(self, wire: Wire, messages: Callable[[SessionDisplay], list[Message]]) -> None:
+    def __init__(self, wire: Wire, messages: Callable[[SessionDisplay], list[render.Message]]) -> None:
         self._wire = wire
         self._messages = messages
         self._filters: dict[str, ColourFilter] = {}
@@ -155,7 +145,7 @@ class LateWire:
     def display(self, display: SessionDisplay) -> None:
         """See ``LateListener``."""
         for message in self._messages(display):
-            if isinstance(message, ShowOutput):
+            if isinstance(message, render.ShowOutput):
                 self._send(partial(self._wire.message, message))
 
     def cut(self) -> None:
@@ -215,7 +205,7 @@ class NotebookPrompts:
             raise EOFError(REFUSED)
         if self._asked > MAX_QUESTIONS:
             raise EOFError(f"this cell has asked for input {MAX_QUESTIONS} times; further prompts are refused")
-        answer = await self._answer(PROMPT_MARK + one_line(prompt, _MAX_PROMPT), bool(password))
+        answer = await self._answer(render.PROMPT_MARK + render.one_line(prompt, _MAX_PROMPT), bool(password))
         if answer is None:
             # The cell is being interrupted: wait, so that the program gets the interrupt and not an EOFError.
             await asyncio.sleep(_INTERRUPT_S)

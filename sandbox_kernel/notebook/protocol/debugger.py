@@ -11,20 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.session.debug_link import (
-    CELL_FOLDER,
-    CELL_SUFFIX,
-    COMMANDS,
-    HASH_SEED,
-    MAX_THREADS,
-    DebugEvent,
-    DebuggerGone,
-    DebugLink,
-    DebugReply,
-    DebugRequest,
-    OnEvent,
-    read_request,
-)
+from sandbox_kernel.session import debug_link
 
 #: How long a request waits for the session. Other requests of the page, an interrupt too, wait behind it.
 REPLY_S = 10.0
@@ -34,7 +21,7 @@ _MAX_PATH = 4096
 #: Requests whose arguments are sent again to a session that was rolled back, in this order.
 _SETUP = ("initialize", "attach", "setExceptionBreakpoints", "setFunctionBreakpoints")
 
-Attach = Callable[[OnEvent], DebugLink]
+Attach = Callable[[debug_link.OnEvent], debug_link.DebugLink]
 
 
 class NotebookDebugger:
@@ -48,7 +35,7 @@ class NotebookDebugger:
         self, attach: Attach, program: Callable[[str], str], publish: Callable[[Mapping[str, object]], None]
     ) -> None:
         self._attach, self._program, self._publish = attach, program, publish
-        self._link: DebugLink | None = None
+        self._link: debug_link.DebugLink | None = None
         self._setup: dict[str, Mapping[str, object]] = {}
         self._breakpoints: dict[str, Mapping[str, object]] = {}
         self._cells: dict[str, str] = {}
@@ -60,12 +47,12 @@ class NotebookDebugger:
     async def answer(self, content: object) -> dict[str, object]:
         """Return the reply to a ``debug_request``; never raises for what a page or a session sent."""
         try:
-            request = read_request(content)
+            request = debug_link.read_request(content)
         except InvalidRequest as error:
             return {"type": "response", "request_seq": 0, "command": "", "success": False, "message": str(error)}
         if request.command == "debugInfo":
             return request.reply(success=True, body=self._info())
-        if request.command not in COMMANDS:
+        if request.command not in debug_link.COMMANDS:
             return request.reply(success=False, message=f"there is no debug request {request.command!r:.60}")
         loop = asyncio.get_running_loop()
         try:
@@ -100,7 +87,7 @@ class NotebookDebugger:
             except SandboxError:
                 return
 
-    def _ask(self, request: DebugRequest) -> dict[str, object]:
+    def _ask(self, request: debug_link.DebugRequest) -> dict[str, object]:
         command, arguments = request.command, request.arguments
         if command == "dumpCell":
             code = str(arguments.get("code", ""))
@@ -110,10 +97,10 @@ class NotebookDebugger:
         try:
             assert self._link is not None
             reply = self._link.request(command, arguments, REPLY_S)
-        except DebuggerGone:
+        except debug_link.DebuggerGone:
             if command != "disconnect":
                 raise
-            reply = DebugReply(0, True, {}, "")
+            reply = debug_link.DebugReply(0, True, {}, "")
         if reply.success:
             self._note(command, arguments, reply, str(request.arguments.get("code", "")))
         if command == "disconnect":
@@ -125,7 +112,7 @@ class NotebookDebugger:
         body = _clean_value(reply.body) if command == "richInspectVariables" else reply.body
         return request.reply(success=reply.success, body=body, message=reply.message)
 
-    def _note(self, command: str, arguments: Mapping[str, object], reply: DebugReply, code: str) -> None:
+    def _note(self, command: str, arguments: Mapping[str, object], reply: debug_link.DebugReply, code: str) -> None:
         """Keep what a session that was rolled back must be told again."""
         if command in _SETUP:
             self._setup[command] = arguments
@@ -154,9 +141,9 @@ class NotebookDebugger:
         return {
             "isStarted": self.started,
             "hashMethod": "Murmur2",
-            "hashSeed": HASH_SEED,
-            "tmpFilePrefix": CELL_FOLDER,
-            "tmpFileSuffix": CELL_SUFFIX,
+            "hashSeed": debug_link.HASH_SEED,
+            "tmpFilePrefix": debug_link.CELL_FOLDER,
+            "tmpFileSuffix": debug_link.CELL_SUFFIX,
             "breakpoints": [
                 {"source": path, "breakpoints": asked["breakpoints"]} for path, asked in self._breakpoints.items()
             ],
@@ -166,9 +153,9 @@ class NotebookDebugger:
             "copyToGlobals": True,
         }
 
-    def _on_event(self, event: DebugEvent) -> None:
+    def _on_event(self, event: debug_link.DebugEvent) -> None:
         if event.name == "stopped":
-            self._stopped = set((*event.stopped, *self._stopped)[:MAX_THREADS])
+            self._stopped = set((*event.stopped, *self._stopped)[: debug_link.MAX_THREADS])
         elif event.name == "continued":
             self._stopped.clear()
         self._send(event.name, event.body)

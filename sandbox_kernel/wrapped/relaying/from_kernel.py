@@ -22,15 +22,6 @@ from sandbox_kernel.untrusted.json_value import check_json, size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying import cleaning
-from sandbox_kernel.wrapped.relaying.cleaning import (
-    COMMS,
-    DISPLAYS,
-    CompletionRequest,
-    MalformedMessage,
-    OutputCleaner,
-    Table,
-    clean_reply,
-)
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
@@ -84,7 +75,7 @@ class Requests:
         #: Where replies go, by the id of the request. Kernels need not return a routing prefix of several parts.
         self.routes: _Newest[str, Sequence[bytes]] = _Newest(_MOST_ROUTES)
         #: What front ends want to be completed, by the id of the request.
-        self.completions: _Newest[str, CompletionRequest] = _Newest(_MOST_COMPLETIONS)
+        self.completions: _Newest[str, cleaning.CompletionRequest] = _Newest(_MOST_COMPLETIONS)
         self._timeout_s = timeout_s
         self._cells: OrderedDict[str, SentCell] = OrderedDict()
         #: Which of the two messages that end a cell came first.
@@ -154,7 +145,7 @@ class Requests:
 
 
 #: Messages whose check can take long: outputs, and replies, of which only the status is sent when it took too long.
-_CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error", "execute_input"))
+_CHECKED = frozenset((*cleaning.DISPLAYS, *cleaning.COMMS, "stream", "error", "execute_input"))
 _CHECKED_REPLIES = frozenset(("execute_reply", "complete_reply", "inspect_reply", "history_reply"))
 #: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
 #: one cell may be checked beyond that. The rest of them is dropped.
@@ -176,10 +167,10 @@ class KernelMessage:
 
     channel: str
     kind: str
-    header: Table
-    parent: Table
-    metadata: Table
-    content: Table
+    header: cleaning.Table
+    parent: cleaning.Table
+    metadata: cleaning.Table
+    content: cleaning.Table
     buffers: Sequence[bytes]
 
     @property
@@ -197,15 +188,15 @@ def read_message(channel: str, packet: Packet | None) -> KernelMessage:
     """Return a message with clean headers. Raises ``MalformedMessage``."""
     header = from_json(packet.parts[0]) if packet is not None else None
     if packet is None or header is None:
-        raise MalformedMessage
+        raise cleaning.MalformedMessage
     if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
-        raise MalformedMessage
+        raise cleaning.MalformedMessage
     parent, metadata, content = map(from_json, packet.parts[1:])
     kind = header.get("msg_type")
     if parent is None or metadata is None or content is None:
-        raise MalformedMessage
+        raise cleaning.MalformedMessage
     if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
-        raise MalformedMessage
+        raise cleaning.MalformedMessage
     own, of = cleaning.header(header), cleaning.header(parent)
     return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
 
@@ -229,7 +220,7 @@ class FromKernel:
         self._widgets = widgets
         self._requests = requests
         self._folder = folder
-        self.outputs = OutputCleaner(widgets.gate)
+        self.outputs = cleaning.OutputCleaner(widgets.gate)
         outside.closing = self.outputs.closing
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
@@ -268,7 +259,7 @@ class FromKernel:
                 return
             begin = time.thread_time()
             try:
-                if piece.kind in COMMS:
+                if piece.kind in cleaning.COMMS:
                     taken = self._widgets.from_kernel(
                         piece.kind, piece.parent_id, piece.content, piece.metadata, piece.buffers
                     )
@@ -291,18 +282,18 @@ class FromKernel:
     def _reply(self, message: KernelMessage) -> None:
         known = self._requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
-            raise MalformedMessage
+            raise cleaning.MalformedMessage
         content, begin = message.content, time.thread_time()
         if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
             content = {name: content[name] for name in ("status", "execution_count") if name in content}
         try:
-            clean = clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
+            clean = cleaning.clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
         finally:
             self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
             self._requests.routes.pop(message.parent_id, None)  # a request has one reply
         elif not self._requests.asked(message.parent_id):
-            raise MalformedMessage
+            raise cleaning.MalformedMessage
         if message.kind == "execute_reply" and message.channel == "shell":
             self._end_of_cell(message)
             if message.parent_id in self._held:
@@ -327,7 +318,7 @@ class FromKernel:
             self.recorder.record.removed += 1
             self._outside.print_words(parent, words)
 
-    def begin(self, header: Table) -> None:
+    def begin(self, header: cleaning.Table) -> None:
         """A front end sent a cell: what one cell may do counts from here."""
         self.recorder.sent(str(header.get("msg_id")))
         self.outputs.begin()
@@ -350,7 +341,7 @@ class FromKernel:
                 self._between()
             return done.result()
 
-    def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
+    def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: cleaning.Table) -> None:
         metadata: object = {}
         if message.metadata:
             with contextlib.suppress(ContentRefused):
@@ -358,10 +349,10 @@ class FromKernel:
         parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
         self._outside.send_parts(message.channel, routing, parts)
 
-    def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
+    def _is_shown(self, message: KernelMessage, clean: cleaning.Table) -> bool:
         """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
         libraries, cell, data = self._widgets.libraries, self._cell_of(message), clean.get("data")
-        if message.kind in DISPLAYS and isinstance(data, dict):
+        if message.kind in cleaning.DISPLAYS and isinstance(data, dict):
             if libraries.take(data):
                 return False
             self._show_libraries(message, libraries.before(data, cell))

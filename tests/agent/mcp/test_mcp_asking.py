@@ -95,6 +95,7 @@ def test_who_declines_is_asked_again_and_never_is_never(port: int, tmp_path: Pat
     assert '"declined"' in (tmp_path / "audit").read_text()
 
 
+@pytest.mark.slow
 def test_a_client_that_answers_with_an_error_gets_the_result_of_its_program(port: int, tmp_path: Path) -> None:
     user = User("error")
     held = asking(tmp_path, user, "legacy")

@@ -123,6 +123,7 @@ def test_a_program_can_be_stopped_while_its_user_thinks(wasm_backend) -> None:
     assert asyncio.run(go()).status is Status.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_a_long_answer_is_cut_and_read_to_its_end(wasm_backend) -> None:
     result = echo(wasm_backend, User("x" * 200_000, "end"))
     first, _, rest = result.stdout.removeprefix("name? ").partition("\n")

@@ -17,6 +17,7 @@ documents = st.dictionaries(st.sampled_from(("url", "method", "headers", "body",
 
 @given(st.one_of(st.binary(max_size=100), documents.map(json.dumps).map(str.encode)))
 @settings(max_examples=200, deadline=None)
+@pytest.mark.slow
 def test_a_guests_json_is_a_request_or_a_value_error(raw: bytes) -> None:
     with contextlib.suppress(ValueError):
         read_request(raw)

@@ -106,6 +106,7 @@ def test_looks_go_on_where_the_last_one_stopped(tmp_path: Path, monkeypatch: pyt
     found.close()
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_any_path_is_seen_to_its_end(tmp_path: Path) -> None:
     here = os.getcwd()
     try:

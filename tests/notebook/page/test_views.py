@@ -119,6 +119,7 @@ def test_the_line_of_the_present_state_is_straight_and_others_stand_beside_it() 
     ]
 
 
+@pytest.mark.slow
 def test_a_long_history_is_drawn_without_recursion() -> None:
     chain = [node(0, None), *(node(number, number - 1, "pass") for number in range(1, 5000))]
     assert len(tree_lines(chain)) == 5000

@@ -116,6 +116,7 @@ def test_a_line_of_ours_begins_after_the_colours_and_the_line_of_the_kernel(
     assert (cleaner.closing(), cleaner.closing()) == (closing, "")
 
 
+@pytest.mark.slow
 def test_what_a_page_draws_for_one_cell_is_bounded_and_the_rest_is_said_once() -> None:
     cleaner = OutputCleaner()
     shown = {"data": {"text/html": "<b>x</b>" * 19_000}, "metadata": {}}
