@@ -202,8 +202,12 @@ def test_a_damaged_session_and_one_of_another_version_are_refused(
 def test_saving_leaves_no_descriptor_open(session: WasmSession, tmp_path: Path) -> None:
     session.save(tmp_path / "s")
     before = len(os.listdir("/proc/self/fd"))
-    session.save(tmp_path / "s")
-    assert len(os.listdir("/proc/self/fd")) == before
+    counts = []
+    for _ in range(4):
+        session.save(tmp_path / "s")
+        counts.append(len(os.listdir("/proc/self/fd")))
+    # Threads of this process may open something meanwhile; what stays open would be there each time.
+    assert min(counts) <= before
 
 
 def test_memory_of_a_hostile_file_stays_inside(
