@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: How long the session of an interrupted line command may take to end what it does.
 _LAST_WORDS_S = 5.0
+#: How many values of displays, and characters of one, are cleaned at once: a turn of a thread takes longer.
+_FEW, _SHORT = 10, 10_000
 OnInput = Callable[[str, bool], Awaitable[str]]
 #: Asks the user, and returns the line that they typed; None when nobody answered.
 OnQuestion = Callable[[str], Awaitable[str | None]]
@@ -214,7 +216,9 @@ class CellExecution:
         result = await self._program(plan)
         made = partial(render.render_result, result, quiet=plan.options.quiet)
         # To clean what a program shows or raises takes long at worst: other requests are answered meanwhile.
-        failure = self._send(*(made() if result.ok and not result.displays else await _in_thread(made)))
+        shown = [value for display in result.displays for value in display.data.values()]
+        is_short = len(shown) < _FEW and all(isinstance(value, str) and len(value) < _SHORT for value in shown)
+        failure = self._send(*(made() if result.ok and is_short else await _in_thread(made)))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
         # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
         may_give = offers and self._state.rights.setting is not LineSetting.LOCKED

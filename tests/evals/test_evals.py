@@ -213,6 +213,7 @@ def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
     [
         ("def f(): return object()", "assert f() == 1", "an? object, which is no plain value"),
         ("def f(): return object()", "assert f() != 1", "an? object, which is no plain value"),
+        ("class N:\n    def __float__(self): return 1.0", "import math\nassert math.pow(N(), 1) == 1.0", "a N as a number"),
         ("def f(x): return 1", "assert f(object()) == 1", "to give a object to the candidate; that does not cross"),
         ("class A: pass", "try:\n    A() == 1\nexcept BaseException: pass", "to compare a A, .*; that does not cross"),
         ("class A: pass", "class B(A): pass", "a class of the candidate"),
@@ -250,13 +251,6 @@ LIAR += "    __sub__ = __rsub__ = __abs__ = __enter__ = same\n    __lt__ = __gt_
 def test_methods_of_the_candidate_decide_nothing(test: str) -> None:
     result = judge_program(f"{LIAR}def f(): return L()", test, 20.0)
     assert result.startswith("failed: ")
-
-
-def test_an_object_is_the_same_number_each_time_a_test_asks() -> None:
-    """As the root of a polynomial, another number for each term would always be right."""
-    candidate = "class N:\n    n = 0\n    def __float__(self):\n        self.n += 1.0\n        return self.n\ndef f(): return N()"
-    test = "import math\nn = f()\nassert [math.pow(n, 1), math.pow(n, 1), float(n)] == [1.0, 1.0, 1.0]"
-    assert judge_program(candidate, test, 20.0) == "passed"
 
 
 @pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration"])

@@ -136,25 +136,14 @@ def _forwarded(action: str, turned: bool = False, pair: bool = False) -> Callabl
     return method
 
 
-def _asked_once(action: str) -> Callable[[Remote], Any]:
-    """Return a method that turns an object into a number: always the same, whatever functions ask for it again."""
-
-    def method(self: Remote) -> Any:
-        peer, number = self._remote
-        if (number, action) not in peer.numbers:
-            peer.numbers[number, action] = peer.ask(action, self)
-        return peer.numbers[number, action]
-
-    return method
-
-
 for _name in (
     "len bool str repr iter next hash round reversed format abs neg pos invert "
     "getitem setitem delitem setattr delattr call enter copy"
 ).split():
     setattr(Remote, f"__{_name}__", _forwarded(_name))
 for _name in ("int", "float", "complex", "index"):
-    setattr(Remote, f"__{_name}__", _asked_once(_name))
+    # It could be another number each time that a function of the test asks.
+    setattr(Remote, f"__{_name}__", lambda self: _need(self, f"a {type(self).__name__} as a number"))
 for _name in ("lt", "le", "gt", "ge"):
     setattr(Remote, f"__{_name}__", _forwarded(_name, pair=True))
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
@@ -195,8 +184,6 @@ class Peer:
         self._gone: List[int] = []
         self._held: Dict[int, Any] = {}
         self._errors: Dict[str, Any] = {}
-        #: What objects of the other process are as numbers.
-        self.numbers: Dict[Any, Any] = {}
         self.needed = ""
         #: What the other process can ask for: a candidate calls functions of the tests and does not look into them.
         self._actions: Dict[str, Callable[..., Any]] = {

@@ -34,6 +34,9 @@ class StreamBatch:
         self._pieces: list[tuple[str, str]] = []
         self._length = 0
         self._loop = asyncio.get_running_loop()
+        #: Whether the loop will look by itself: a short cell does not wake it, which takes longer than the cell.
+        self._looks = True
+        self._loop.call_later(interval_s, self._look)
         self._lock = threading.RLock()
         self._filters: dict[str, ColourFilter] = {}
 
@@ -47,11 +50,20 @@ class StreamBatch:
             self._length += len(shown)
             if self._length >= self._size:
                 self.flush()
-            elif len(self._pieces) == 1:
-                self._loop.call_soon_threadsafe(self._loop.call_later, self._interval_s, self.flush)
+            elif not self._looks:
+                self._looks = True
+                self._loop.call_soon_threadsafe(self._loop.call_later, self._interval_s, self._look)
+
+    def _look(self) -> None:
+        """Send what waits, and look again after the interval; without anything the next text wakes the loop."""
+        with self._lock:
+            self._looks = bool(self._pieces)
+            if self._looks:
+                self._loop.call_later(self._interval_s, self._look)
+            self.flush()
 
     def flush(self) -> None:
-        """Send the collected text. Called by the timer, for a full batch, and before other output of the cell."""
+        """Send the collected text. Called at each look, for a full batch, and before other output of the cell."""
         with self._lock:
             pieces, self._pieces, self._length = self._pieces, [], 0
             for name, text in merged(pieces):

@@ -76,8 +76,6 @@ OBEYED = (
 )  # fmt: skip
 _obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
 _obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
-#: A build of sbt is compiled from here.
-_obeyed_path = re.compile(r"(?:.*/)?project/[^/]*\.scala")
 #: Modules that Python's own library and pip try to import, and that no Python has: ``copy`` tries ``org``.
 _TRIED = frozenset(("org", "java", "vms_lib", "_manylinux", "socks", "simplejson", "thread", "urllib3_secure_extra"))
 #: Another spelling of a name that Windows' file systems make: ``CLAUDE~1.MD``.
@@ -297,10 +295,7 @@ class Obeyed:
         kept = self._entries.get(path)
         is_link = kept.entry.type == SYMLINK if kept is not None else self.project.read_link(path) is not None
         if not self.is_folder(path) and (
-            _obeyed_file.match(plain[-1])
-            or _obeyed_path.fullmatch("/".join(plain))
-            or _SHORT_NAME.fullmatch(plain[-1])
-            or not (is_link or is_ordinary(path))
+            _obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1]) or not (is_link or is_ordinary(path))
         ):
             return True
         return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))

@@ -50,7 +50,7 @@ OBEYED_WITHOUT_ASKING = [
     "AGENTS.override.md", "lefthook-local.yml", "x.sublime-project", "azure-pipelines.yml", "Jenkinsfile", "Makefile",
     "conftest.py", "setup.py", "pyproject.toml", "package.json", "noxfile.py", "Dockerfile", "sub/eslint.config.mjs",
     "gems.rb", "rakefile.rb", "project.clj", "pdm_build.py", "vitest.workspace.ts", "CODEBUDDY.md", "SOUL.md",
-    "requirements/dev.txt", "user.clj", "data_readers.cljc", "project/Deps.scala",
+    "requirements/dev.txt", "user.clj", "data_readers.cljc",
     ".nobody_knows_this_tool", "sub/.nor/this/one.txt", "node_modules/x/index.js", "env/lib/site-packages/six.py",
     # Bytecode and libraries that are loaded in place of a source which nobody changed.
     "src/__pycache__/tool.cpython-311.pyc", "src/tool.so", "src/tool.cpython-311-x86_64-linux-gnu.so",
