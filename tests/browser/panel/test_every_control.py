@@ -211,6 +211,7 @@ def go_back_and_forth(walk: Walk) -> None:
     walk.button("Compare with").click()
     expect(panel(lab).get_by_role("region", name="difference")).to_contain_text("x")
     name_it(walk, "Name it…", "named second")
+    states(lab).filter(has_text="named second").click()
     name_it(walk, "Branch from here…", "named third")
     expect(present).to_contain_text("named third")
     states(lab).filter(has_text="print(x)").click()
