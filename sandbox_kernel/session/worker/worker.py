@@ -402,12 +402,14 @@ class JailedWorker:
     def _end_surplus(self, most: int) -> None:
         """End checkpoints until at most so many are too many; first those whose variables were looked at."""
         while self.tree.surplus > most:
-            looked = [record.id for record in self.tree.living() if record.looked] if self._looks else None
-            node = self.tree.evict(for_memory=False, among=looked)
-            if node is not None:
-                self.gate.drop([node])
-            elif not self._look():
+            # Not the beginning: what was given up is made again from there, if from nowhere else.
+            looked = [record.id for record in self.tree.living() if record.looked and record.id]
+            node = self.tree.evict(for_memory=False, among=looked if self._looks else None)
+            if node is None and self._look():
+                continue
+            if node is None and (node := self.tree.evict(for_memory=False)) is None:
                 break
+            self.gate.drop([node])
 
     # Going back.
 

@@ -89,6 +89,19 @@ def test_more_cells_than_may_wait_end_checkpoints_without_a_pause(
     assert added(session) == ALL
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_beginning_stays_while_other_checkpoints_end(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.MOST_WAITING", 2)
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: counted)
+    monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: False)
+    session = open_one(checkpoints=1)
+    live = cells_back_to_back(session)
+    with session._supervisor.turn():
+        assert live.tree.living()[0].id == 0
+
+
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: True)
     monkeypatch.setattr("sandbox_kernel.session.worker.memory_budget.MemoryBudget.has_room", lambda budget: True)
