@@ -57,7 +57,7 @@ REASONS = {
         "the checkpoint that wakes and copies the pages that it touches"
     ),
     "first run and command line": (
-        "bubblewrap and then a Python start, while `python3` is one start; the command line imports about 150 "
+        "bubblewrap and then a Python start, while `python3` is one start; the command line imports about 75 "
         "modules of ours before"
     ),
     "CPU of the host": (

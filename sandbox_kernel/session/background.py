@@ -1,8 +1,8 @@
 """Listens to a worker between cells, so that output of its threads and tasks is shown when it comes.
 
-A thread of its own for each session with a front end. It waits until the session is idle and its worker has said
-something, takes the turn, and hands the output on. All other messages are kept for the next cell. Where the kernel does
-not limit memory and disk of the session, the thread looks at them too.
+A thread of its own for each session with a front end, or whose memory and disk no kernel limits. It waits until the
+session is idle and its worker has said something, takes the turn, and hands the output on. All other messages are kept
+for the next cell. Where the host alone watches the limits of a session, the thread looks at them too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BackgroundListener:
         self._brought_back, self._looked = False, 0.0
 
     def idle(self) -> None:
-        """The session waits for a cell: begin, if a front end listens, in a thread that is made once."""
+        """The session waits for a cell: begin, if a front end listens or the host watches, in a thread made once."""
         supervisor = self._supervisor()
         live = supervisor.live if supervisor is not None else None
         if live is None or not (live.background.listens or live.is_watched):

@@ -112,7 +112,7 @@ def test_odd_values_in_a_reply_do_not_end_the_relay_and_the_record_lists_a_caugh
     assert made.dropped > 0
 
 
-def test_a_channel_whose_message_was_taken_does_not_hold_up_the_others():
+def test_a_channel_without_a_message_does_not_hold_up_the_others():
     relay = Relay.__new__(Relay)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as control:
         control.rcvtimeo = 1000

@@ -94,7 +94,7 @@ def test_options_survive_the_command_line():
     assert from_arguments(["-f", "c.json", *options.to_arguments()], options.to_variables()) == ("c.json", options)
 
 
-def test_a_kernel_that_was_wrapped_with_its_variables_on_the_command_line_is_to_be_wrapped_anew():
+def test_a_kernel_wrapped_with_variables_on_its_command_line_says_to_wrap_it_anew():
     with pytest.raises(InvalidRequest, match=r"of an earlier version.*wrap it anew"):
         from_arguments(["-f", "c.json", '{"env": {"TOKEN": "1"}}', "python"], {})
 
