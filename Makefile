@@ -7,6 +7,7 @@ TEST_STAMP := $(VENV)/.installed-test
 FRAMEWORKS_STAMP := $(VENV)/.installed-frameworks
 JS_CHECK := tests/labextension/check
 JS_STAMP := $(JS_CHECK)/node_modules/.installed
+LAB_STAMP := $(VENV)/.installed-lab
 DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -63,7 +64,7 @@ lint: $(TEST_STAMP) $(JS_STAMP)
 docs: $(DOCS_STAMP)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -E -a -W --keep-going -q -c docs -b html -d artifacts/doctrees . artifacts/site
-	@echo artifacts/site/index.html
+	$(BIN)/python docs/check_site.py artifacts/site
 
 bench: $(TEST_STAMP)
 	$(BIN)/python -m benchmarks
@@ -71,8 +72,9 @@ bench: $(TEST_STAMP)
 screenshots: $(TEST_STAMP)
 	SANDBOX_KERNEL_PICTURES=docs/images $(BIN)/python -m pytest tests/browser/test_readme_pictures.py
 
-lab: $(TEST_STAMP)
-	$(BIN)/sandbox-kernel lab
+# JupyterLab on the tour. LAB_ARGS are options of Jupyter: make lab LAB_ARGS='--port 9000 --no-browser'
+lab: $(LAB_STAMP)
+	$(BIN)/sandbox-kernel lab -- $(LAB_ARGS)
 
 clean:
 	rm -rf $(VENV) artifacts
@@ -85,12 +87,21 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,test]'
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[all,test]'
+	# On every core, where pip compiles on one; packages bring files of other Pythons, which no one imports.
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	$(BIN)/python tests/wrapped/classroom_environment.py
+	# jsonschema takes it where it is, for a check that nobody here asks for: two seconds of each process of Jupyter.
+	$(BIN)/python -m pip uninstall --quiet --yes rfc3987-syntax
 	touch $@
 
 $(FRAMEWORKS_STAMP): $(TEST_STAMP) tests/integrations/frameworks.txt
 	$(BIN)/python tests/integrations/framework_packages.py
+	touch $@
+
+$(LAB_STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo 'Fetching JupyterLab, pandas and plotting libraries into $(VENV): about 900 MB, a few minutes, once.'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[lab]'
 	touch $@
 
 # JupyterLab's types, a compiler and a linter, for the page's JavaScript.

@@ -33,7 +33,7 @@ HEAPS = {"small heap": ("1", 3.0), "pandas": ("import pandas", 5.0)}
 #: Why a goal is not reached, by its rows. Times of segments: the fastest of many turns, on two busy cores.
 REASONS = {
     "small cells": (
-        "a cell runs about 1700 Python functions in the kernel's process and 800 in the worker, and is followed "
+        "a cell runs about 1200 Python functions in the kernel's process and 800 in the worker, and is followed "
         "by a checkpoint, which ipykernel does not make; the CPU of the kernel's own process is that of "
         "ipykernel's"
     ),

@@ -1,6 +1,6 @@
-"""Probes installed kernels and prints which protocol features work: the table of docs/internal/kernels.md.
+"""Probes installed kernels and prints which protocol features work in which.
 
-    python -m benchmarks.probe_kernels --write docs/internal/kernels.md
+    python -m benchmarks.probe_kernels
 
 Every mark is a result of a running kernel. Kernels that cannot be installed here are listed below the table.
 """
@@ -18,10 +18,9 @@ from benchmarks.kernel_finding import Feature, Finding
 from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, Kernel, find_kernels
 from benchmarks.kernel_programs import PROGRAMS
 from benchmarks.kernel_walls import CANARY_ENVIRONMENT, WALLS
-from benchmarks.markdown_section import replace_section, table
+from benchmarks.markdown_section import table
 
 FEATURES = PROTOCOL + WALLS
-MARKERS = ("<!-- probe_kernels: begin -->", "<!-- probe_kernels: end -->")
 
 
 def probe(kernel: Kernel) -> list[Finding]:
@@ -68,16 +67,11 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=DEFAULT_SCRATCH, help="where other kernels are installed")
     parser.add_argument("--no-install", action="store_true", help="probe only what is installed already")
     parser.add_argument("--only", nargs="+", metavar="KERNEL", help="probe only these")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
     options = parser.parse_args()
     field = find_kernels(options.scratch, install=not options.no_install)
     chosen = tuple(k for k in field.kernels if not options.only or k.label in options.only)
     field = Field(chosen, field.absent)
-    text = markdown(field, [probe(kernel) for kernel in field.kernels])
-    if options.write:
-        replace_section(options.write, *MARKERS, text)
-    else:
-        print(text)
+    print(markdown(field, [probe(kernel) for kernel in field.kernels]))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Nothing here needs a network: no inventories of other sites, and notebooks are s
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/**.ipynb", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
-exclude_patterns = [".*", ".*/**", "artifacts", "sandbox_kernel", "tests", "benchmarks", "labextension", "kernelspec"]
+# No ".*/**": it would leave out the index of html_extra_path, "./index.html" in Sphinx's words.
+exclude_patterns = [".*", "artifacts", "sandbox_kernel", "tests", "benchmarks", "labextension", "kernelspec"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -79,6 +81,17 @@ def _lexer_of(words: list[str]) -> Lexer:
         return get_lexer_by_name("text")
 
 
+def _index_words(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Make entries of the search from ``<!-- search: csv file -->``: what people type for the next heading."""
+    source[0] = re.sub(
+        r"^<!-- search: (.*) -->$",
+        lambda found: "```{index} " + ", ".join(f"! {words}" for words in found[1].split(", ")) + "\n```",
+        source[0],
+        flags=re.MULTILINE,
+    )
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx: cells of notebooks are highlighted by their own language."""
     app.add_lexer("python", CellLexer)
+    app.connect("source-read", _index_words)

@@ -37,7 +37,7 @@ STEPS = (
     (3, 2, "messages and output, read as hostile", "session/worker/messages.py"),
     (2, 2, "watch every limit and the stop sign", "jail/watch_loop.py"),
     (2, 2, "clean every display", "untrusted/sanitize.py"),
-    (2, 3, "ended by itself: fork a checkpoint", "session/worker/worker.py"),
+    (2, 3, "ended by itself: fork a checkpoint", "session/worker/jailed_worker.py"),
     (2, 3, "else: kill it, wake the last checkpoint", "guest/session/checkpoint_gate.py"),
     (2, 1, "ExecResult: status, output, notes", "session/cell/result.py"),
     (1, 1, "streams, displays, receipt as messages", "notebook/render.py"),

@@ -1,7 +1,6 @@
 """Runs code that was not reviewed, so that it cannot harm the machine, the notebook or the session.
 
-Import every public name from this module. Each name is loaded at its first use, because a kernel has to answer before
-the whole package is imported.
+Import every public name from this module. Each name is loaded at its first use: a kernel answers before the rest is.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox_kernel.agent.tool import SandboxTool as SandboxTool
+    from sandbox_kernel.agent.sandbox_tool import SandboxTool as SandboxTool
     from sandbox_kernel.backends.base import (
         BackendCapabilities as BackendCapabilities,
         EnforcedLimits as EnforcedLimits,
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "agent.tool": "SandboxTool",
+    "agent.sandbox_tool": "SandboxTool",
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
     "backends.dask.dask_backend": "DaskBackend",
     "backends.process": "ProcessBackend ProcessConfig",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox_kernel.util.late_import import leave_present_folder
+from sandbox_kernel.util.late_import import import_late, leave_present_folder
 
 
 def main() -> None:
@@ -14,15 +14,16 @@ def main() -> None:
     words = sys.argv[1:]
     # When a command comes first, as in ``run FILE -- -f``, the option belongs to the user's program.
     if words and words[0].startswith("-") and any(word == "-f" or word.startswith(for_kernel) for word in words):
-        # Imported here, because the command line needs none of them.
-        from sandbox_kernel.util.late_import import import_late
-
         # We use two of its modules; the package itself would import every client and manager: 15 of 188 ms.
         import_late("jupyter_client")
 
+        # Imported here, because the command line needs none of them.
+        from sandbox_kernel.notebook.first_jail import begin_first_jail
+
+        # The walls come up while the kernel is imported, and the first session starts while the protocol is.
+        begin_first_jail()
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
-        # Its first sandbox starts while the protocol is imported.
         kernel = SandboxKernel(_connection_file(words))
 
         from sandbox_kernel.notebook.protocol.kernel_app import KernelApp

@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
 from sandbox_kernel import __version__
 from sandbox_kernel.commands.shared import say
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES, nearest
 
 #: The commands: the module of ``commands`` that has ``add_NAME_arguments`` and ``NAME``, and the help text.
 _COMMANDS = {
@@ -74,11 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def enter() -> NoReturn:
-    """Be the program ``sandbox-kernel``: run the command and leave.
-
-    Python needs longer to take its modules apart than to run a short program. So once the output is out and everything
-    that a sandbox left is removed, the process ends at once. If a thread still works, Python waits for it as always.
-    """
+    """Run the command and leave at once, unless threads work: Python needs long to take its modules apart."""
     code = main()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         sys.exit(code)
@@ -90,11 +88,7 @@ def enter() -> NoReturn:
 
 
 def _have_streams() -> None:
-    """Open stdin, stdout and stderr on ``/dev/null`` where they are closed, and let any text be printed.
-
-    The next file that is opened would otherwise get the closed descriptor's number and be used as that stream. Text
-    that the locale cannot encode is printed with backslash escapes.
-    """
+    """Open closed standard streams on ``/dev/null``, or the next file would become one. Let any text be printed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -115,9 +109,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     options, unknown = parser.parse_known_args(ours)
     if unknown:
         parser.error(_unknown(options.command, unknown))
-    if theirs and options.command != "run":
+    if theirs and "args" not in options:
         parser.error(f"{options.command} takes no arguments after --")
-    if options.command == "run":
+    if theirs:
         options.args = [*options.args, *theirs]
     try:
         code: int = _find(options.command, options.command)(options)
@@ -133,9 +127,6 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def _no_command(words: list[str]) -> str:
     """The message for a line whose first word is no command: with the line that was meant, or all commands."""
-    from sandbox_kernel.model import Language
-    from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
-
     word, rest = words[0], " ".join(words[1:4])
     # Users mix up commands, options, languages, and what notebooks have.
     known = {language: f"sandbox-kernel run --language {language} {rest}" for language in Language.names()}
@@ -144,7 +135,7 @@ def _no_command(words: list[str]) -> str:
     known |= {name: f"sandbox-kernel {name} {rest}" for name in _COMMANDS}
     known["list"] = f"sandbox-kernel wrapped {rest}"
     is_program = not word.startswith("-") and os.path.isfile(word)
-    near = f"sandbox-kernel run {word}" if is_program else _near(word.lstrip("-").partition("=")[0].lower(), known)
+    near = f"sandbox-kernel run {word}" if is_program else nearest(word.lstrip("-").partition("=")[0].lower(), known)
     hint = f"did you mean {near.rstrip()}?" if near else f"the commands are: {', '.join(_COMMANDS)}"
     return f"{word[:80]!r} is no command; {hint}"
 
@@ -154,23 +145,16 @@ def _unknown(command: str, words: Sequence[str]) -> str:
     word = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if word is None:
         return f"{command} takes no argument {words[0]!r}; see sandbox-kernel {command} --help"
-    if near := _near(word, {option: option for option in _options(command)}):
+    if near := nearest(word, {option: option for option in _options(command)}):
         return f"unknown option {word!r}; did you mean {near}?"
-    place = "; arguments of the program come after --" if command == "run" else ""
-    return f"{command} has no option {word!r}{place}; see sandbox-kernel {command} --help"
+    place = {"run": "; arguments of the program come after --", "lab": "; options of Jupyter come after --"}
+    return f"{command} has no option {word!r}{place.get(command, '')}; see sandbox-kernel {command} --help"
 
 
 def _options(command: str) -> list[str]:
     own = argparse.ArgumentParser()
     _find(command, f"add_{command}_arguments")(own)
     return list(own._option_string_actions)
-
-
-def _near(word: str, known: Mapping[str, str]) -> str:
-    """Return what stands for the known word that is most like this one; empty when none is."""
-    import difflib  # imported here, because most lines have no mistake
-
-    return next((known[name] for name in difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """The exceptions of this package.
 
-What happens *inside* a sandbox is a result, not an exception. An exception means that the request was wrong, or that
-this host could not run it as the policy demands. Each has a stable ``code`` for programs and a message that names what
-was asked, what stopped it and what to do next. All can be pickled, because results and errors cross process borders
-(dask, papermill, multiprocessing).
+What happens *inside* a sandbox is a result. An exception means that the request was wrong, or that this host could not
+run it as the policy demands. Each has a stable ``code`` and a message that names what was asked, what stopped it and
+what to do next. All can be pickled: results and errors cross process borders (dask, papermill, multiprocessing).
 """
 
 from __future__ import annotations
@@ -13,16 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import ExecResult
-
-_TIMED_OUT = "execution timed out after {timeout:g}s"
-_MEMORY = "memory limit exceeded: {limit_mb} MB"
-_ENFORCER_FAILED = "enforcer '{enforcer}' failed: {message}"
-_CONFLICT = (
-    "the folder has changed meanwhile, so nothing was written: {paths}; look at your version and at the sandbox's "
-    "(%sandbox changes, --diff FILE, box.patch()), then discard those changes, or move your version away and "
-    "apply again"
-)
-_ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 
 
 def install_line(extra: str) -> str:
@@ -48,47 +37,27 @@ def _rebuild(kind: type[SandboxError], args: tuple[object, ...], state: dict[str
 
 
 class SandboxTimeout(SandboxError):
-    """Raised by ``ExecResult.raise_for_status`` for a run that reached its time limit.
-
-    Args:
-        timeout: The limit in seconds.
-        result: The result of the run, with its output so far.
-
-    """
+    """Raised by ``ExecResult.raise_for_status`` for a run that reached its time limit; ``timeout`` is in seconds."""
 
     code = "code.sandbox_timeout"
 
     def __init__(self, timeout: float, result: ExecResult | None = None) -> None:
-        super().__init__(_TIMED_OUT.format(timeout=timeout))
-        self.timeout = timeout
-        self.result = result
+        super().__init__(f"execution timed out after {timeout:g}s")
+        self.timeout, self.result = timeout, result
 
 
 class MemoryExceeded(SandboxError):
-    """Raised by ``ExecResult.raise_for_status`` for a run that reached its memory limit.
-
-    Args:
-        limit_mb: The limit in MB.
-        result: The result of the run, with its output so far.
-
-    """
+    """Raised by ``ExecResult.raise_for_status`` for a run that reached its memory limit."""
 
     code = "code.sandbox_memory"
 
     def __init__(self, limit_mb: int, result: ExecResult | None = None) -> None:
-        super().__init__(_MEMORY.format(limit_mb=limit_mb))
-        self.limit_mb = limit_mb
-        self.result = result
+        super().__init__(f"memory limit exceeded: {limit_mb} MB")
+        self.limit_mb, self.result = limit_mb, result
 
 
 class ExecutionFailed(SandboxError):
-    """The program failed (raised by ``raise_for_status``), or the host failed while running it.
-
-    Args:
-        message: What happened, for the user.
-        result: The result of the run, if there is one.
-
-    """
+    """The program failed (raised by ``raise_for_status``), or the host failed while running it."""
 
     code = "code.sandbox_execution"
 
@@ -104,54 +73,33 @@ class InvalidRequest(SandboxError):
 
 
 class BackendUnavailable(SandboxError):
-    """The backend or the language cannot run on this host; the message says how to install it.
-
-    Args:
-        reason: What is missing.
-        remedy: What to do about it; it ends the message.
-
-    """
+    """The backend or the language cannot run on this host; the message says how to install it."""
 
     code = "code.sandbox_unavailable"
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(f"{reason}; {remedy}" if remedy else reason)
-        self.reason = reason
-        self.remedy = remedy
+        self.reason, self.remedy = reason, remedy
 
 
 class EnforcerFailed(SandboxError):
-    """The enforcer works on this host but could not build the walls for this request; the program did not run.
-
-    Args:
-        enforcer: The name of the enforcer.
-        message: What went wrong.
-
-    """
+    """The enforcer works on this host but could not build the walls for this request; the program did not run."""
 
     code = "code.sandbox_enforcer_failed"
 
     def __init__(self, enforcer: str, message: str) -> None:
-        super().__init__(_ENFORCER_FAILED.format(enforcer=enforcer, message=message))
-        self.enforcer = enforcer
-        self.message = message
+        super().__init__(f"enforcer '{enforcer}' failed: {message}")
+        self.enforcer, self.message = enforcer, message
 
 
 class EnforcerUnavailable(SandboxError):
-    """The enforcer does not work on this host.
-
-    Args:
-        enforcer: The name of the enforcer.
-        message: Why it does not work, and how to change that.
-
-    """
+    """The enforcer does not work on this host; the message says why, and how to change that."""
 
     code = "code.sandbox_enforcer_unavailable"
 
     def __init__(self, enforcer: str, message: str) -> None:
-        super().__init__(_ENFORCER_UNAVAILABLE.format(enforcer=enforcer, message=message))
-        self.enforcer = enforcer
-        self.message = message
+        super().__init__(f"enforcer '{enforcer}' unavailable: {message}")
+        self.enforcer, self.message = enforcer, message
 
 
 class PolicyViolation(SandboxError):
@@ -179,13 +127,7 @@ class NetworkingDisabled(SandboxError):
 
 
 class FetchError(SandboxError):
-    """The fetch policy refused a request, or the request failed.
-
-    Args:
-        message: What was refused or failed, for the user.
-        rule: The name of the rule that refused it; ``http_error`` when no rule did.
-
-    """
+    """The fetch policy refused a request by its ``rule``, or the request failed (``http_error``)."""
 
     code = "code.sandbox_fetch"
 
@@ -201,19 +143,18 @@ class SandboxDestroyed(SandboxError):
 
 
 class Conflict(SandboxError):
-    """Files of the user changed since a program changed its version of them; nothing was written.
-
-    Args:
-        paths: Those files, relative to the folder.
-
-    """
+    """Files of the user (``paths``) changed since a program changed its version of them; nothing was written."""
 
     code = "code.sandbox_conflict"
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(sorted(paths))
         shown = ", ".join(repr(path)[1:-1] for path in self.paths[:5]) + (", …" if len(self.paths) > 5 else "")
-        super().__init__(_CONFLICT.format(paths=shown))
+        super().__init__(
+            f"the folder has changed meanwhile, so nothing was written: {shown}; look at your version and at the "
+            "sandbox's (%sandbox changes, --diff FILE, box.patch()), then discard those changes, or move your version "
+            "away and apply again"
+        )
 
 
 class NotAsShown(SandboxError):
@@ -235,9 +176,6 @@ class SessionError(SandboxError):
 
 
 class CheckpointGone(SessionError):
-    """A requested checkpoint was killed, by the session itself or to free memory; the message says which are left.
-
-    If nothing was rolled back, the session is unchanged.
-    """
+    """A requested checkpoint was killed; the message says which are left. The session is unchanged or rolled back."""
 
     code = "code.sandbox_checkpoint_gone"

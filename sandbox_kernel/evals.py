@@ -47,20 +47,10 @@ def judge_program(
 ) -> str:
     """Run the tests of a candidate and return the verdict: ``passed``, ``timed out``, or ``failed:`` and why.
 
-    Args:
-        candidate: The program that is judged, with its prompt.
-        test: Its tests, in Python. They call functions of the candidate by their names.
-        timeout: Seconds that both may run.
-        prompt: The part of the candidate that was given to it. Tests have its names as they are there, whatever the
-            candidate made of them, if it is a program by itself.
-        entry_point: The function that the prompt asks for. It is the candidate's, whatever name it has.
-        box: The sandbox whose policy, interpreter and files hold; None for one of our own with the policy ``standard``.
-        memory_mb: Memory limit in MB. A program that reaches it has failed.
-
-    Raises:
-        InvalidRequest: An argument has a wrong type or value, or candidates in this sandbox could change files that
-            the next one sees, or cannot have a process of their own.
-
+    ``test`` is Python that calls functions of the candidate by their names. It has the names of the ``prompt``, if that
+    is a program by itself, as they are there, whatever the candidate made of them; the ``entry_point`` is the
+    candidate's. A ``box`` of None is one of our own. Raises ``InvalidRequest`` for one in which a candidate could
+    change files that the next one sees.
     """
     seconds = check_timeout(timeout)
     word = secrets.token_hex(16)
@@ -135,29 +125,19 @@ def check_correctness(
     *,
     box: Sandbox | None = None,
 ) -> Checked:
-    """Run the tests of a HumanEval problem on a completion, in a sandbox.
-
-    Args:
-        problem: A problem with ``task_id``, ``prompt``, ``test`` and ``entry_point``.
-        completion: What the model added to the prompt.
-        timeout: Seconds that the tests may take.
-        completion_id: Is passed on to the result.
-        box: The sandbox to use; None for one of our own.
-
-    Returns:
-        ``task_id``, ``passed``, ``result`` (``passed``, ``timed out`` or ``failed: …``) and ``completion_id``.
-
-    """
+    """Run the tests of a HumanEval problem on a completion (what the model added to the prompt), in a sandbox."""
     _check(problem)
-    result = judge_program(
-        problem["prompt"] + completion,
+    prompt, entry, test = (
+        problem["prompt"],
+        problem["entry_point"],
         f"{problem['test']}\ncheck({problem['entry_point']})",
-        timeout,
-        prompt=problem["prompt"],
-        entry_point=problem["entry_point"],
-        box=box,
     )
-    return Checked(task_id=problem["task_id"], passed=result == "passed", result=result, completion_id=completion_id)
+    verdict = judge_program(prompt + completion, test, timeout, prompt=prompt, entry_point=entry, box=box)
+    return _checked_as(problem["task_id"], verdict, completion_id)
+
+
+def _checked_as(task: object, verdict: str, completion_id: int | None) -> Checked:
+    return Checked(task_id=task, passed=verdict == "passed", result=verdict, completion_id=completion_id)
 
 
 def _check(problem: Mapping[str, str]) -> None:
@@ -178,21 +158,11 @@ def check_samples(
     box: Sandbox | None = None,
     backend: str | None = None,
 ) -> list[Checked]:
-    """Check many completions, several at once.
+    """Check many completions, several at once; returns one result for each sample, in their order.
 
-    Args:
-        problems: HumanEval problems by their ``task_id``.
-        samples: Completions: ``task_id`` and ``completion`` of each.
-        timeout: Seconds that the tests of one may take.
-        max_workers: How many run at the same time; 4 by default.
-        progress: Called as ``progress(done, total)`` after each result.
-        box: The sandbox to use; None for one of our own.
-        backend: Where programs run instead: ``dask`` for the cluster that is connected. A worker that dies loses
-            nothing, because Dask gives its programs to others.
-
-    Returns:
-        One result for each sample, in their order.
-
+    A sample has ``task_id`` and ``completion``. ``progress(done, total)`` is called after each result. Programs run in
+    ``box``, in one of our own (None), or on a ``backend``: ``dask`` is the cluster that is connected, and gives the
+    programs of a worker that dies to others.
     """
     where = box_for(box, backend)
     count: Counter[str] = Counter()
@@ -224,19 +194,8 @@ def code_eval(
 ) -> tuple[dict[str, float], dict[int, list[tuple[int, Checked]]]]:
     """Estimate pass@k of candidates, as ``evaluate.load("code_eval").compute`` does.
 
-    Args:
-        references: One test program for each task.
-        predictions: The candidates of each task.
-        k: For which k to estimate; a k that is larger than the candidates of some task is left out.
-        num_workers: How many candidates run at the same time.
-        timeout: Seconds that one candidate may run.
-        progress: Called as ``progress(done, total)`` after each candidate.
-        box: The sandbox to use; None for one of our own.
-        backend: Where candidates run instead: ``dask`` for the cluster that is connected.
-
-    Returns:
-        pass@k for each k, and the results of each task by its number.
-
+    Returns pass@k for each ``k`` for which every task has enough candidates, and the results of each task by its
+    number.
     """
     tasks = [
         (task, number, candidate, test)
@@ -247,8 +206,7 @@ def code_eval(
 
     def check(job: tuple[int, int, str, str], _: object) -> Checked:
         task, number, candidate, test = job
-        result = judge_program(candidate, test, timeout, box=where)
-        return Checked(task_id=task, passed=result == "passed", result=result, completion_id=number)
+        return _checked_as(task, judge_program(candidate, test, timeout, box=where), number)
 
     found = run_each(check, tasks, check_workers(num_workers), progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)

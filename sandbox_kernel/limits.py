@@ -1,6 +1,4 @@
-"""How much a program may use, and how it can end. Enforced in ``jail/``, host functions in
-``backends/functions/``; parsed in ``notebook/options/``.
-"""
+"""How much a program may use, and how it can end. ``jail/`` and ``backends/functions/`` enforce it."""
 
 from __future__ import annotations
 
@@ -23,15 +21,23 @@ MAX_CPU_S = 1e9
 DEFAULT_TIMEOUT_S = 30.0
 #: Memory limit of a single run when the caller gives none: unvetted code never gets the whole machine.
 DEFAULT_MEMORY_MB = 2048
-#: Memory limit of a session when the caller gives none. Smaller than a run's, because a session holds its memory and
-#: that of its checkpoints until it is closed, and a notebook opens one for each language.
+#: The same of a session: smaller, because it holds its memory and that of its checkpoints until it is closed.
 DEFAULT_SESSION_MEMORY_MB = 512
+#: The time limit of a cell where a person looks on, and the least memory, if the machine has it (``cgroups.py``).
+PAGE_TIMEOUT_S, LEAST_PAGE_MEMORY_MB = 600.0, 2048
 #: How many earlier states a session keeps for ``undo``.
 DEFAULT_CHECKPOINTS = 5
+#: How long a cell may go on after an interrupt before it is rolled back, or its wrapped kernel ended, by what runs it.
+#: Formatting a deep traceback takes a second on a busy machine; Python in WebAssembly cannot be interrupted.
+GRACE_S = {"process": 5.0, "node": 1.0, "quickjs": 2.0, "python in wasm": 0.1, "wrapped": 5.0}
 
 
 class Limit(StrEnum):
-    """The limits that a run or a cell can meet, by the names that users see."""
+    """The limits that a run or a cell can meet, by the names that users see.
+
+    Those that the kernel holds for each process are set by ``rlimits`` in ``languages/recipe.py``, the others by
+    ``jail/accounting/meter.py``; ``backends/outcome.py`` and ``session/cell/result.py`` tell which one was met.
+    """
 
     TIMEOUT = "timeout"
     CPU = "cpu"
@@ -101,6 +107,11 @@ def _check_whole(name: str, value: object, least: int, most: int, of: str = "lim
         raise InvalidRequest(f"{of}.{name} must be between {least} and {most}, got {quoted(value)}")
 
 
+def _check_seconds(name: str, value: object, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise InvalidRequest(f"{name} must be a number above 0 and at most {most:.0f}, got {quoted(value)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What one run may use besides time and memory. Every field has a safe default.
@@ -126,13 +137,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.cpu_seconds is not None:
-            value: object = self.cpu_seconds
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidRequest(f"limits.cpu_seconds must be a number of seconds, got {quoted(value)}")
-            if not 0 < value <= MAX_CPU_S:
-                raise InvalidRequest(
-                    f"limits.cpu_seconds must be above 0 and at most {MAX_CPU_S:.0f}, got {quoted(value)}"
-                )
+            _check_seconds("limits.cpu_seconds", self.cpu_seconds, MAX_CPU_S)
         _check_whole("processes", self.processes, 1, 32768)
         _check_whole("open_files", self.open_files, 16, 1 << 20)
         _check_whole("disk_mb", self.disk_mb, 1, 1 << 20)
@@ -180,11 +185,7 @@ class FunctionLimits:
     def __post_init__(self) -> None:
         _check_whole("calls", self.calls, 1, 1_000_000_000, "function_limits")
         _check_whole("bytes", self.bytes, 1024, 1 << 30, "function_limits")
-        value: object = self.seconds
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TIMEOUT_S:
-            raise InvalidRequest(
-                f"function_limits.seconds must be above 0 and at most {MAX_TIMEOUT_S:.0f}, got {quoted(value)}"
-            )
+        _check_seconds("function_limits.seconds", self.seconds, MAX_TIMEOUT_S)
 
     @classmethod
     def given(cls, limits: object) -> FunctionLimits:
@@ -192,8 +193,5 @@ class FunctionLimits:
         if limits is None:
             return cls()
         if not isinstance(limits, cls):
-            raise InvalidRequest(
-                f"function_limits must be a FunctionLimits(...), got {quoted(limits)}; "
-                "for example FunctionLimits(calls=100)"
-            )
+            raise InvalidRequest(f"function_limits must be a FunctionLimits(calls=100, ...), got {quoted(limits)}")
         return limits

@@ -1,13 +1,10 @@
-"""A result as a notebook shows it: one MIME bundle, made by a pure function.
-
-nbval compares *data* and ignores *metadata*, so nothing measured (time, memory) may stand in the data: the page draws
-those from ``measurements``. Used by ``ExecResult._repr_mimebundle_`` and by the notebook's renderer.
-"""
+"""A result as a notebook shows it: one MIME bundle. nbval compares its *data*, where nothing measured may stand."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import ExecResult, Violation
@@ -43,8 +40,9 @@ _MAX_LINE = 1000
 _GOOD, _BAD = "#2e7d32", "#c62828"
 
 
-def facts(result: ExecResult, ending: str) -> dict[str, object]:
+def facts(result: ExecResult, ending: str) -> dict[str, Any]:
     """What is the same at every run of the same program under the same limits."""
+    stable = [note for note in result.notes if not note.kind.of_this_run]
     return {
         "status": str(result.status),
         "ending": ending,
@@ -61,20 +59,10 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "stderr_truncated": result.stderr_truncated,
         "rolled_back": result.rolled_back,
         "violations": [_refusal(violation) for violation in result.violations],
-        "notes": stable_notes(result),
-        **_kinds(result),
+        "notes": [_line(note) for note in stable],
+        # For the page, which never reads the sentences.
+        **({"note_kinds": [str(note.kind) for note in stable]} if stable else {}),
     }
-
-
-def stable_notes(result: ExecResult) -> list[str]:
-    """The notes that come again with every run of the same program: those that the data may hold."""
-    return [_line(note) for note in result.notes if not note.kind.of_this_run]
-
-
-def _kinds(result: ExecResult) -> dict[str, list[str]]:
-    """The kinds of the stable notes, for the page: it never reads the sentences."""
-    kinds = [str(note.kind) for note in result.notes if not note.kind.of_this_run]
-    return {"note_kinds": kinds} if kinds else {}
 
 
 def unmarked(text: str) -> str:
@@ -92,6 +80,10 @@ def _refusal(violation: Violation) -> dict[str, str]:
     return {name: _line(text) for name, text in (*told, ("remedy", violation.remedy))}
 
 
+#: What is measured of cells of sessions alone.
+_OF_A_CELL = ("added_memory_bytes", "kept_memory_bytes")
+
+
 def measurements(result: ExecResult) -> dict[str, object]:
     """What differs from run to run, or from machine to machine; belongs into output metadata, never into data."""
     chosen = {"chosen": result.chosen} if result.chosen else {}
@@ -101,6 +93,7 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "compile_duration_s": result.compile_duration,
         "cpu_s": result.cpu_seconds,
         "peak_memory_bytes": result.peak_memory_bytes,
+        **{name: value for name in _OF_A_CELL if (value := getattr(result, name)) is not None},
         **({} if gpu is None else {"peak_gpu_memory_bytes": gpu}),
         "stdout_bytes": result.stdout_bytes,
         "stderr_bytes": result.stderr_bytes,
@@ -109,11 +102,6 @@ def measurements(result: ExecResult) -> dict[str, object]:
         **({"changed_files": len(result.changes)} if result.changes else {}),
         **chosen,
     }
-
-
-def _worth_telling(result: ExecResult) -> list[str]:
-    """The stable notes, and why WebAssembly was chosen; that a process was chosen is what everybody expects."""
-    return [*stable_notes(result), *([result.chosen] if result.chosen and result.backend == "wasm" else [])]
 
 
 #: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt.js`` has the same.
@@ -125,55 +113,62 @@ def describe_isolation(isolation: str) -> str:
     return _ISOLATION.get(isolation, isolation)
 
 
-def _limits_text(result: ExecResult) -> str:
-    parts = []
-    if result.timeout is not None:
-        parts.append(f"{result.timeout:g} s")
-    if result.memory_limit_mb is not None:
-        parts.append(f"{result.memory_limit_mb} MB")
-    return ", ".join(parts)
-
-
 def plain_text(result: ExecResult, ending: str) -> str:
-    """The receipt for terminals: one line, then one line for each thing worth knowing."""
-    head = f"{MARK} [{result.language or 'run'} · {ending}"
-    limits = _limits_text(result)
-    if limits:
-        head += f" · limits {limits}"
-    lines = [f"{head} · {describe_isolation(result.isolation) or 'unknown isolation'}]"]
-    for told in map(_refusal, result.violations):
+    """The receipt for terminals: a line, then one for each thing to know. ``ending`` is empty if it was shown above."""
+    return _text(facts(result, ending), result)
+
+
+def _text(known: Mapping[str, Any], result: ExecResult) -> str:
+    limits = f"limits {_limits(result)}" if _limits(result) else ""
+    isolation = describe_isolation(result.isolation) or "unknown isolation"
+    parts = (result.language or "run", known["ending"], limits, isolation)
+    lines = [f"{MARK} [{' · '.join(filter(None, parts))}]"]
+    for told in known["violations"]:
         remedy = f" → {told['remedy']}" if told["remedy"] else ""
         lines.append(f"  refused: {told['rule']} {told['subject']}: {told['reason']}{remedy}")
-    lines += [f"  note: {note}" for note in _worth_telling(result)]
+    lines += [f"  note: {note}" for note in (*known["notes"], *_unusual(result))]
     return "\n".join(lines)
 
 
-def html(result: ExecResult, ending: str) -> str:
+def _html(known: Mapping[str, Any], result: ExecResult) -> str:
     """The receipt for pages without our extension: static, no script, every value escaped."""
     from html import escape  # it brings the names of all characters along, for pages alone
 
     colour = _GOOD if result.ok else _BAD
-    cells = [
-        f'<span style="color:{colour};font-weight:600">{escape(ending)}</span>',
-        escape(result.language),
-        escape(describe_isolation(result.isolation)),
-        escape(_limits_text(result)),
-    ]
-    line = " · ".join(cell for cell in cells if cell)
-    extra = ""
-    for violation in result.violations:
-        told = {name: escape(text) for name, text in _refusal(violation).items()}
+    line = f'<span style="color:{colour};font-weight:600">{escape(known["ending"])}</span>'
+    for part in (result.language, describe_isolation(result.isolation), _limits(result)):
+        line += f" · {escape(part)}" if part else ""
+    for violation in known["violations"]:
+        told = {name: escape(text) for name, text in violation.items()}
         remedy = f" → <code>{told['remedy']}</code>" if told["remedy"] else ""
-        extra += f"<div>refused: <code>{told['rule']}</code> {told['subject']}: {told['reason']}{remedy}</div>"
-    extra += "".join(f"<div>{escape(note)}</div>" for note in _worth_telling(result))
+        line += f"<div>refused: <code>{told['rule']}</code> {told['subject']}: {told['reason']}{remedy}</div>"
+    for note in (*known["notes"], *_unusual(result)):
+        line += f"<div>{escape(note)}</div>"
     # Text of a sandbox must not become a formula: MathJax can make links.
-    return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}{extra}</div>'
+    return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}</div>'
+
+
+def _limits(result: ExecResult) -> str:
+    """The limits in the units of the page, as the status bar shows them."""
+    time_s, memory_mb = result.timeout, result.memory_limit_mb
+    texts: list[str] = []
+    if time_s is not None:
+        texts.append(f"{time_s:g} s" if time_s < 120 else f"{_rounded(time_s / 60)} min")
+    if memory_mb is not None:
+        texts.append(f"{memory_mb} MB" if memory_mb < 1024 else f"{_rounded(memory_mb / 1024)} GB")
+    return ", ".join(texts)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _unusual(result: ExecResult) -> tuple[str, ...]:
+    """Why WebAssembly was chosen; that a process was chosen is what everybody expects."""
+    return (result.chosen,) if result.chosen and result.backend == "wasm" else ()
 
 
 def mime_bundle(result: ExecResult, ending: str) -> dict[str, object]:
     """The three forms of a receipt; ``metadata`` for it is ``{MIME: measurements(result)}``."""
-    return {
-        MIME: facts(result, ending),
-        "text/html": html(result, ending),
-        "text/plain": plain_text(result, ending),
-    }
+    known = facts(result, ending)
+    return {MIME: known, "text/html": _html(known, result), "text/plain": _text(known, result)}

@@ -29,6 +29,8 @@ if [ -d "$cache" ]; then
   mkdir "$place/home/.cache"
   cp -a "$cache" "$place/home/.cache/"
 fi
+# This user may not write there, and what is not compiled is compiled again at each start of a jail or a kernel.
+"$place/venv/bin/python" -m compileall -q -j 0 "$place/source/sandbox_kernel" "$place/source/tests"
 chmod -R a+rX "$place/source" "$place/venv"
 mkdir "$place/source/artifacts"
 chown -R 65534:65534 "$place/home" "$place/source/artifacts"

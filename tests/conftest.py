@@ -1,7 +1,5 @@
 """Fixtures for every test: what a missing part means, and what must not be left behind."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -56,20 +54,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 #: With ``--quick`` a test with one of these marks is left out; ``one_case`` leaves out all cases but the first.
 NEVER_QUICK = ("slow", "browser")
+#: How many more plain tests such a test takes the time of.
+MORE_WEIGHT = {"slow": 20, "browser": 200}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--quick`` leave out what is slow and what proves a promise again. Long files first: each has one worker."""
+    """With ``--quick`` leave out what is slow and what proves a promise again. Long parts first: each has one worker."""
     if config.getoption("--quick"):
         first = {item.nodeid.split("[", 1)[0]: item for item in reversed(items)}
         chosen = {item for item in items if not any(map(item.get_closest_marker, NEVER_QUICK))}
         chosen -= {item for item in chosen if item.get_closest_marker("one_case")} - set(first.values())
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
-    weight = Counter(item.path for item in items)
+    weight = Counter(part(item.nodeid) for item in items)
     for item in items:
-        weight[item.path] += 20 if any(map(item.get_closest_marker, NEVER_QUICK)) else 0
-    items.sort(key=lambda item: -weight[item.path])
+        weight[part(item.nodeid)] += sum(more for mark, more in MORE_WEIGHT.items() if item.get_closest_marker(mark))
+    items.sort(key=lambda item: -weight[part(item.nodeid)])
+
+
+def part(nodeid: str) -> str:
+    """The part of the suite that a test belongs to, which one worker runs: its file, and all of one browser's are one.
+
+    The tests of a browser share a JupyterLab and a loaded page, which take ten seconds to start.
+    """
+    if nodeid.startswith("tests/browser/"):
+        return "tests/browser in Firefox" if "firefox" in nodeid.rpartition("[")[2] else "tests/browser"
+    return nodeid.split("::", 1)[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """With ``--dist loadfile``, give each worker one part after the other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadPartScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return part(nodeid)
+
+    return LoadPartScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 #: Tests that needed a second try in this run, each with the last lines of what its first try said.
@@ -243,7 +265,7 @@ def nothing_left() -> Iterator[None]:
         if not more or time.monotonic() > until:
             break
         time.sleep(0.1)
-    assert not more, f"left behind: {more} {open_descriptors() if 'descriptors' in more else ''}"
+    assert not more, f"left behind: {more}"
 
 
 def end_heartbeats() -> None:

@@ -1,7 +1,5 @@
 """Runs the Python blocks of a page of docs/: what stands there is what was run."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """A web server of a test's own, on loopback, for as long as the test needs it."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Iterator

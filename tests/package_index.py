@@ -67,7 +67,9 @@ def pages(base: str) -> dict[str, tuple[str, bytes]]:
 
 
 @contextmanager
-def package_index(authority: trustme.CA | None = None) -> Iterator[tuple[str, int, list[str]]]:
+def package_index(
+    authority: trustme.CA | None = None, address: str = "127.0.0.1"
+) -> Iterator[tuple[str, int, list[str]]]:
     """Serve both registries; the URL by the name that only a policy's resolver knows, the port, what was asked for."""
     asked: list[str] = []
     answers: dict[str, tuple[str, bytes]] = {}
@@ -86,7 +88,7 @@ def package_index(authority: trustme.CA | None = None) -> Iterator[tuple[str, in
     if authority is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(HOST).configure_cert(tls)
-    with serving(Registry, tls) as port:
+    with serving(Registry, tls, host=address) as port:
         base = f"{'http' if tls is None else 'https'}://{HOST}:{port}"
         answers.update(pages(base))
         yield base, port, asked

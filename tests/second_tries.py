@@ -7,8 +7,6 @@ not hide a flaky test: the run prints every test that needed a second try, write
 CI has parts (as root, as an ordinary user). Each part has a record of its own, named by ``SANDBOX_KERNEL_PART``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

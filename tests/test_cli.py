@@ -1,8 +1,5 @@
 """``sandbox-kernel`` as people use it: a program of its own, with exit codes, one-line errors and standard input."""
 
-from __future__ import annotations
-
-import argparse
 import io
 import json
 import os
@@ -15,9 +12,9 @@ import pytest
 import wasmtime
 
 from sandbox_kernel import InvalidRequest, SandboxPolicy
-from sandbox_kernel.cli import main, make_parser, split_arguments
-from sandbox_kernel.commands.shared import duration, make_env, megabytes
-from sandbox_kernel.policy.sandbox_policy import make_policy
+from sandbox_kernel.cli import _options, main, make_parser, split_arguments
+from sandbox_kernel.commands.shared import make_env, policy_of
+from sandbox_kernel.notebook.options.option_table import BY_NAME, OF_INSTALL
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,17 +34,28 @@ def cli(*words: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> s
 # Pure parts
 
 
-def test_durations_and_sizes_are_read_with_their_units_and_what_is_none_is_quoted_with_examples() -> None:
+def test_durations_and_sizes_are_read_with_their_units_and_what_is_none_is_quoted_with_examples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def read(option: str, text: str) -> object:
+        return getattr(make_parser("run").parse_args(["run", f"--{option}={text}"]), option)
+
     seconds = {"500ms": 0.5, "5s": 5, "5": 5, "2m": 120, "1h": 3600, "0.5s": 0.5, "1.5m": 90}
-    assert {text: duration(text) for text in seconds} == pytest.approx(seconds)
+    assert {text: read("timeout", text) for text in seconds} == pytest.approx(seconds)
     sizes = {"64M": 64, "1G": 1024, "2048K": 2, "1.5g": 1536, "64MB": 64, "64MiB": 64, "1K": 1}
-    assert {text: megabytes(text) for text in sizes} == sizes
+    assert {text: read("memory", text) for text in sizes} == sizes
     for text in ("", "s", "-5s", "5 s", "5S", "5sec", "1e3s", "nan", "inf", "5s5s", ".5s", "٣s"):
-        with pytest.raises(argparse.ArgumentTypeError, match="500ms, 5s or 2m"):
-            duration(text)
+        with pytest.raises(SystemExit):
+            read("timeout", text)
+        assert "500ms, 5s or 2m" in capsys.readouterr().err
     for text in ("", "64", "M", "-1M", "64 M", "64X", "1e3M", "nanM", "64Mb5"):
-        with pytest.raises(argparse.ArgumentTypeError, match="512K, 64M or 1G"):
-            megabytes(text)
+        with pytest.raises(SystemExit):
+            read("memory", text)
+        assert "512K, 64M or 1G" in capsys.readouterr().err
+
+
+def test_install_takes_the_options_that_the_table_says_a_kernel_may_start_with() -> None:
+    assert [name for name in _options("install") if name in BY_NAME] == [option.name for option in OF_INSTALL]
 
 
 def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_dashes() -> None:
@@ -84,17 +92,18 @@ def test_a_mistyped_option_gets_a_suggestion(
 
 
 def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
-    made = make_policy("strict", ["/a:/data", "/b:/out:rw"], ["example.org", "*.example.com:8443"])
+    words = "--policy=strict --mount /a:/data --mount /b:/out:rw --allow-net example.org --allow-net *.example.com:8443"
+    made = policy_of(make_parser("run").parse_args(["run", *words.split()]))
     wanted = SandboxPolicy().mount("/a", "/data").mount("/b", "/out", writable=True)
     assert made == wanted.allow_domain("example.org").allow_domain("*.example.com", 8443)
-    assert make_policy(None, [], []) == SandboxPolicy.preset("standard")
+    assert policy_of(make_parser("run").parse_args(["run"])) == SandboxPolicy.preset("standard")
 
 
 def test_a_wrong_mount_or_domain_is_refused_with_its_option_and_form() -> None:
     with pytest.raises(InvalidRequest, match=r"--mount '/a'.*HOST:GUEST"):
-        make_policy(None, ["/a"], [])
+        policy_of(make_parser("run").parse_args(["run", "--mount=/a"]))
     with pytest.raises(InvalidRequest, match=r"--allow-net '.*must be a number"):
-        make_policy(None, [], ["example.org:http"])
+        policy_of(make_parser("run").parse_args(["run", "--allow-net=example.org:http"]))
 
 
 def test_a_variable_is_given_or_taken_from_the_caller_but_never_made_up() -> None:
@@ -118,8 +127,8 @@ def test_a_file_runs_and_options_behind_it_are_in_force(tmp_path: Path) -> None:
 def test_a_program_gets_its_arguments_and_its_exit_code_is_ours(tmp_path: Path) -> None:
     script = tmp_path / "a.py"
     script.write_text("import sys; print(sys.argv[1:]); sys.exit(42)")
-    done = cli("run", str(script), "plain", "--", "--timeout", "-x")
-    assert (done.stdout, done.returncode) == (b"['plain', '--timeout', '-x']\n", 42)
+    done = cli("run", str(script), "plain", "--", "--timeout", "-f", "x")  # -f is a kernel's, before the dashes
+    assert (done.stdout, done.returncode) == (b"['plain', '--timeout', '-f', 'x']\n", 42)
     assert b"exit code 42" in done.stderr
 
 
@@ -133,8 +142,13 @@ def test_a_program_may_come_from_standard_input() -> None:
     assert (done.stdout, done.returncode) == (b"42\n", 0)
 
 
-def test_a_signal_is_the_exit_code_that_shells_use() -> None:
-    assert cli("run", "-l", "command", "-c", "kill -SEGV $$").returncode == 139
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["-l", "command", "-c", "kill -SEGV $$"], 139), (["-m", "64M", "-c", "x = bytearray(10**9)"], 124)],
+    ids=["a signal", "memory, although the program was told"],
+)
+def test_a_signal_and_a_limit_are_the_exit_codes_that_shells_use(words: list[str], code: int) -> None:
+    assert cli("run", "-q", *words).returncode == code
 
 
 def test_the_json_form_is_the_whole_result_and_nothing_else() -> None:
@@ -180,9 +194,10 @@ def test_a_policy_file_and_a_mount_are_in_force(tmp_path: Path) -> None:
         (("run", "-c", "1", "--mount", "x"), "HOST:GUEST"),
         (("run", "-c", "1", "--allow-net", "x:"), "--allow-net 'x:': port '' must be a number"),
         (("run", "-c", "1", "--secret", "TOKEN"), "--secret 'TOKEN' must be NAME@HOST"),
-        (("run", "-c", "1", "--policy", "nope"), "or one of: standard, strict"),
+        (("run", "-c", "1", "--policy", "nope"), "neither a preset nor a file; presets: standard, strict"),
         (("mcp", "--port", "5"), "add --http"),
         (("report", "--", "x"), "no arguments after --"),
+        (("lab", "--allow-root"), "options of Jupyter come after --"),
         (("report", "--json", "--html"), "not allowed with argument"),
         (("report", "--require", "files,,"), "areas or lines"),
     ],
@@ -227,6 +242,12 @@ def test_only_the_command_that_is_asked_for_is_loaded(word: str, loaded: set[str
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert set(done.stdout.splitlines()[-1].split()[1:]) == loaded
+
+
+@pytest.mark.slow
+def test_words_after_two_dashes_reach_jupyterlab_and_root_may_start_it() -> None:
+    told = json.loads(cli("lab", ".", "--", "--port", "9123", "--show-config-json").stdout)["ServerApp"]
+    assert (told["port"], told.get("allow_root", False)) == (9123, os.geteuid() == 0)
 
 
 def test_the_version_is_the_packages() -> None:
@@ -378,14 +399,6 @@ def test_a_folder_that_is_gone_is_missed_only_where_it_is_needed(tmp_path: Path)
         done = in_a_shell(f"{gone} $SK run {option} -c 'print(1)'", tmp_path)
         assert done.returncode == 2
         assert "go to a folder that exists" in done.stderr
-
-
-def test_a_memory_limit_is_the_exit_code_of_limits_also_when_the_program_was_told() -> None:
-    assert cli("run", "-q", "-m", "64M", "-c", "x = bytearray(10**9)").returncode == 124
-
-
-def test_an_f_that_is_the_programs_own_starts_no_kernel() -> None:
-    assert cli("run", "-q", "-c", "import sys; print(sys.argv[1:])", "--", "-f", "x").stdout == b"['-f', 'x']\n"
 
 
 def test_a_program_that_asks_for_nothing_does_not_wait_for_the_end_of_the_input() -> None:

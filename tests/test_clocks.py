@@ -1,7 +1,5 @@
 """The time of day may jump: deadlines are kept by a clock that does not."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from sandbox_kernel.model import Status
 PACKAGE = Path(sandbox_kernel.__file__).parent
 #: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
 TIME_OF_DAY = {
-    "backends/dask/dask_backend.py": "files that are as young as the run are compared by content",
     "backends/probes/capabilities.py": "when the report was measured",
     "backends/base.py": "files that are as young as the run are compared by content",
     "guest/wasm/inside/image_boot.py": "logging shows the time since the program began, not since the image was made",

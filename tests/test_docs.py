@@ -1,7 +1,5 @@
 """Documentation stays true: links lead somewhere, commands are commands, examples run, tables are complete."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy
@@ -145,6 +143,9 @@ def test_every_environment_variable_that_is_read_is_on_its_page_and_no_other() -
     read = re.compile(r"""environ(?:\.get\(|\[)"([A-Z_]+)\"""")
     host = [path for path in (ROOT / "sandbox_kernel").rglob("*.py") if "guest" not in path.parts]
     assert {name for path in host for name in read.findall(path.read_text())} <= set(re.findall(r"`([A-Z_]+)`", text))
+    for names, where in re.findall(r"^\| (`[A-Z].*?`) \|.*\| (`[\w/]+\.py`.*?) \|$", text, re.MULTILINE):
+        sources = [(ROOT / "sandbox_kernel" / file).read_text() for file in _INLINE.findall(where)]
+        assert [name for name in _INLINE.findall(names) for source in sources if name not in source] == []
 
 
 def test_where_do_i_change_has_nine_answers_that_lead_to_files_and_names() -> None:
@@ -210,6 +211,13 @@ def test_every_file_of_the_package_that_is_named_exists(page: Path) -> None:
     places = (ROOT, ROOT / "sandbox_kernel")
     named = [word for word in code_lines(page) if re.fullmatch(r"[\w.]+(/[\w.]+)+\.(py|sh|js|ipynb|toml)", word)]
     assert [word for word in named if not any((place / word).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    known = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"\btest_\w+", path.read_text())}
+    known |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(re.findall(r"`(test_\w+)", page.read_text())) - known == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -1,7 +1,5 @@
 """Every error has its own stable code, says what was asked, and survives a trip to another process."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import subprocess

@@ -3,8 +3,6 @@
 Each suite is a process of its own that finds the frameworks (``tests/integrations/framework_packages.py``).
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,13 +1,12 @@
 """Hints: one sentence with what to write, where people stumble; none where nothing is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.agent.tool import result_answer, with_hints
+from sandbox_kernel.agent.sandbox_tool import result_answer
 from sandbox_kernel.errors import ExecutionFailed, SandboxTimeout
+from sandbox_kernel.limits import Limit
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, Violation, notes
 from sandbox_kernel.model.hints import Spelling, Stumble, hints, spelled
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -97,6 +96,8 @@ def test_a_read_only_place_and_a_missing_package_get_a_hint() -> None:
         assert hint == f"{place} is closed to the program, or can only be read; use the working folder"
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), BESIDE)
     assert "pip install sklearn on the host" in hint
+    (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), replace(BESIDE, running=True))
+    assert hint.endswith("if you know and trust it: %pip install sklearn, or %sandbox --python PATH")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_hidden_file_of_the_folder_gets_a_hint() -> None:
         "programs see no .env, as it has a name under which secrets are kept; give it the value: "
         "%sandbox --env NAME=VALUE, or use a file of another name"
     )
-    (hint,) = with_hints(on_folder).notes
+    (hint,) = result_answer(on_folder, hinted=True)["notes"]
     assert hint.endswith("kept; use a file of another name")
     assert hints(replace(on_folder, here=""), replace(BESIDE, hidden=is_hidden)) == ()
     for path in ("rows.csv", "../.env", "/etc/.env"):
@@ -170,6 +171,38 @@ def test_a_memory_error_says_how_to_give_more() -> None:
     assert hints(bare, BESIDE) == ("the memory was used up; to give it more: %sandbox --memory 1G",)
 
 
+@pytest.mark.parametrize(
+    ("said", "held", "expected"),
+    [
+        (
+            "Unable to allocate 2.98 GiB for an array with shape (20000, 20000)",
+            80,
+            "about 3.2 GB: %sandbox --memory 4G",
+        ),
+        ("you tried to allocate 4294967296 bytes. Error code 12", 0, "about 4.2 GB: %sandbox --memory 5G"),
+        ("malloc of size 629145600 failed", 100, "about 735 MB: %sandbox --memory 768M"),
+        ("Unable to allocate 1. KiB", 0, "used up; to give it more: %sandbox --memory 1G"),
+        ("Unable to allocate 999999999999999 TiB", 0, "used up; to give it more: %sandbox --memory 1G"),
+    ],
+)
+def test_a_hint_names_a_limit_that_would_have_been_enough(said: str, held: int, expected: str) -> None:
+    error = CellError(ename="MemoryError", evalue=said)
+    result = ExecResult(
+        status=Status.MEMORY_EXCEEDED,
+        error=error,
+        memory_limit_mb=512,
+        peak_memory_bytes=held << 20,
+        limit=Limit.MEMORY,
+    )
+    (hint,) = hints(result, BESIDE)
+    assert hint.endswith(expected)
+
+
+def test_many_processes_are_not_told_to_take_more_memory() -> None:
+    bomb = ExecResult(status=Status.MEMORY_EXCEEDED, memory_limit_mb=512, notes=(notes.many_processes(64),))
+    assert hints(bomb, BESIDE) == ()
+
+
 def test_a_file_named_by_its_full_path_gets_a_hint() -> None:
     stumble = replace(BESIDE, folder="/home/me/work")
     (hint,) = hints(failed("No such file or directory: '/home/me/work/data/sales.csv'"), stumble)
@@ -195,12 +228,12 @@ def test_each_door_is_told_what_it_can_write() -> None:
 def test_an_error_carries_its_hint() -> None:
     with pytest.raises(SandboxTimeout) as caught:
         ExecResult(status=Status.TIMEOUT, timeout=30.0).raise_for_status()
-    assert caught.value.__notes__ == ["the time was over; to give it more: timeout=120"]
+    assert caught.value.__notes__ == ["to give it more time: timeout=120"]
 
 
 def test_a_model_that_runs_into_a_limit_is_told_what_to_ask_for() -> None:
-    answer = result_answer(with_hints(ExecResult(status=Status.TIMEOUT, timeout=30.0)))
-    assert answer["notes"] == ["the time was over; to give it more: timeout_secs=120"]
+    answer = result_answer(ExecResult(status=Status.TIMEOUT, timeout=30.0), hinted=True)
+    assert answer["notes"] == ["to give it more time: timeout_secs=120"]
 
 
 @pytest.mark.parametrize(
@@ -239,11 +272,10 @@ def test_in_a_notebook_the_option_for_a_domain_has_the_word_before_it() -> None:
     refused = Violation(rule="domain_not_allowed", subject="a.test:80", reason="no", remedy="--allow-net a.test:80")
     private = replace(refused, rule="private_ip_blocked", remedy="the command line --allow-private a.test")
     result = failed("", notes=(notes.no_network("a.test"), notes.no_network()), violations=(refused, private))
-    told = spelled(result, Stumble())
-    assert [note.rpartition("host: ")[2] for note in told.notes] == [
+    told = [spelled(note, Stumble()) for note in result.notes]
+    assert [note.rpartition("host: ")[2] for note in told] == [
         "%sandbox --allow-net a.test",
         "%sandbox --allow-net DOMAIN",
     ]
-    assert [note.wanted for note in told.notes] == [note.wanted for note in result.notes]
-    assert [one.remedy for one in told.violations] == [refused.remedy, private.remedy]
-    assert spelled(result, Stumble("")) == result
+    assert [note.wanted for note in told] == [note.wanted for note in result.notes]
+    assert tuple(spelled(note, Stumble("")) for note in result.notes) == result.notes

@@ -1,7 +1,5 @@
 """The rules of the house that a program can check: rooms say what they are, and imports go one way."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

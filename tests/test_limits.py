@@ -1,7 +1,5 @@
 """Limits check themselves: a number that cannot be meant is refused, with the number and an example."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable

@@ -94,11 +94,11 @@ def test_the_words_of_a_note_do_not_decide_where_a_receipt_puts_it() -> None:
 
 
 def test_a_program_that_prints_the_proxys_words_gets_the_hint_to_use_the_proxy() -> None:
-    from sandbox_kernel.backends.outcome import BESIDE, NetworkSigns, network_notes
+    from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
 
     policy = SandboxPolicy.preset("standard").allow_domain("a.test")
     said = NetworkSigns("b could not be resolved\nName or service not known")
-    assert network_notes(policy, said, ()) == (BESIDE,)
+    assert network_notes(policy, said, ()) == (notes.network_beside_proxy(),)
     assert network_notes(policy, said, (notes.unreached("no such name"),)) == ()
 
 

@@ -3,8 +3,6 @@
 A copy is the package, a virtual environment and a name for both. A process of its own runs real sandboxes from there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -58,7 +56,7 @@ from jupyter_client.manager import KernelManager
 from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.kernelspec import install
 
-folder = install(False, sys.argv[1], False)
+folder = install("sandbox", "Sandbox", sys.argv[1])
 specs = KernelSpecManager(kernel_dirs=[str(folder.parent)])
 manager = KernelManager(kernel_name="sandbox", kernel_spec_manager=specs)
 manager.start_kernel()

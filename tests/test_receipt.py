@@ -1,7 +1,5 @@
 """A receipt shows how a run ended; nothing measured stands in its data, and nothing it shows can be markup."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -9,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sandbox_kernel.model import ExecResult, Status, Violation, describe_end, notes
-from sandbox_kernel.receipt import MIME, facts, html, measurements, mime_bundle, plain_text, unmarked
+from sandbox_kernel.receipt import MIME, facts, measurements, mime_bundle, plain_text, unmarked
 
 DONE = ExecResult(
     status=Status.FAILED,
@@ -34,6 +32,12 @@ LATER = replace(
     fuel_used=333,
     notes=(*DONE.notes, notes.compile_cached()),
 )
+
+
+def html(result: ExecResult, ending: str) -> str:
+    return str(mime_bundle(result, ending)["text/html"])
+
+
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 
 
@@ -76,6 +80,15 @@ def test_the_plain_form_says_how_it_ended_under_which_limits_and_what_was_refuse
         "  refused: network example.org:443: not allowed → --allow-net x",
         "  note: files were kept",
     ]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "memory_mb", "shown"),
+    [(600.0, 5888, "10 min, 5.75 GB"), (90.0, 512, "90 s, 512 MB"), (None, 2048, "2 GB")],
+)
+def test_limits_have_the_units_of_the_status_bar(timeout: float | None, memory_mb: int, shown: str) -> None:
+    result = replace(DONE, timeout=timeout, memory_limit_mb=memory_mb)
+    assert f" · limits {shown} · " in plain_text(result, "ok") and shown in html(result, "ok")
 
 
 def test_an_unknown_isolation_is_said_and_not_left_out() -> None:

@@ -1,13 +1,11 @@
-"""Which tests ``make test`` runs."""
-
-from __future__ import annotations
+"""Which tests ``make test`` runs, and which of them one worker runs together."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import part, pytest_collection_modifyitems
 
 TESTS = {
     "tests/a.py::test_plain": "",
@@ -37,3 +35,9 @@ def test_quick_leaves_out_slow_tests_browsers_and_further_cases(quick: bool, lef
     pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: quick, hook=hook), items)  # type: ignore[arg-type]
     assert set(items) == wanted
     assert len(deselected) == len(left_out)
+
+
+def test_a_file_is_a_part_of_its_own_and_all_of_the_browser_is_one() -> None:
+    assert [part(name) for name in TESTS][-2:] == ["tests/b.py", "tests/browser"]
+    assert part("tests/browser/panel/d.py::test_x[a::b]") == "tests/browser"
+    assert part("tests/browsers.py::test_y[a::b]") == "tests/browsers.py"

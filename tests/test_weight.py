@@ -1,7 +1,5 @@
 """No room of the package, no page and no list is heavier than its budget."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.weigh import budgets, run_weights, weights

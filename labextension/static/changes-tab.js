@@ -12,6 +12,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
   let conflicts = new Set();
   let panel = null;
   let drawn = '';
+  let marked = ''; // the conflicts in it
   // What tells this state of the changes from every other. The kernel applies no other one than this.
   let digest = '';
 
@@ -36,13 +37,17 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     if (current !== panel) {
       opened.clear();
       conflicts = new Set();
+      drawn = '';
     }
     panel = current;
     show(await link.ask(panel, 'changes'));
   }
 
+  // What is the same is left as it stands: buttons that were just made wait before they can be pressed.
   function show(data) {
-    drawn = listed(data);
+    const marks = JSON.stringify([...conflicts]);
+    if (listed(data) === drawn && marks === marked) return;
+    [drawn, marked] = [listed(data), marks];
     digest = typeof data.digest === 'string' ? data.digest : '';
     draw(readChanges(data));
   }

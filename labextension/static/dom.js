@@ -64,9 +64,9 @@ function rounded(value) {
   return String(Number(value >= 100 ? value.toFixed(0) : value.toPrecision(3)));
 }
 
-// Controls beside outputs: an output can grow, shrink or ask for something, and so bring a control under the pointer of a
-// user who is about to click in the output. A press counts if the control has been seen at one place for a while before it.
-// Until then it is greyed (aria-disabled).
+// Controls that are not pressed by surprise (STEADY): an output can grow, shrink or ask for something, and so bring a control
+// under the pointer of a user who is about to click elsewhere. A press counts if the control has been seen at one place for a
+// while before it. Until then it is greyed (aria-disabled: disabled ones leave the order of Tab).
 const STEADY_MILLISECONDS = 700;
 // The looks are not evenly spaced: nobody can move a control away and back between them.
 const LOOK_MILLISECONDS = { least: 30, more: 60 };
@@ -118,7 +118,8 @@ function seen(entries) {
   if (timer === null) lookAtAll();
 }
 
-function wait(node) {
+// A press counts only after the control has stood still anew: what it does has changed.
+export function wait(node) {
   states.delete(node);
   look(node);
 }
@@ -154,7 +155,7 @@ export function pressWhenSteady(node) {
 }
 
 // Every control that this extension draws, by its name, with the words on it. One table, so that a test can press them all
-// (tests/browser/panel/test_every_control.py). Commands are in commands.js.
+// (tests/browser/panel/test_every_control.py). Commands are in plugins.js.
 
 // Words that are not the same each time, like the name of a file, are given where the control is made.
 export const CONTROLS = {
@@ -172,6 +173,7 @@ export const CONTROLS = {
   redo: 'Redo',
   'name-present': 'Name the present state…',
   state: '',
+  slide: '',
   'go-there': 'Go there',
   branch: 'Branch from here…',
   'name-state': 'Name it…',
@@ -187,8 +189,11 @@ export const CONTROLS = {
   domains: 'Network: domains that cells may reach',
   mounts: 'Folders that cells may see',
   here: 'Work on the notebook’s folder; your files stay as they are until you apply changes',
+  every: 'Time and memory also for all other notebooks, from their next start',
   // The status bar, and what stands below a cell.
   limits: '',
+  'allow-install': 'Install for this notebook',
+  'allow-copy': 'Copy the line for my terminal',
   'allow-once': 'Allow once',
   'allow-session': 'Allow for this session',
   'allow-folder': 'Work on the whole folder',
@@ -197,12 +202,15 @@ export const CONTROLS = {
   'allow-nothing': 'Not now',
   receipt: '',
   copy: 'Copy',
+  'stop-cell': 'Stop',
+  more: 'Give more',
   'stop-frame': 'Stop it',
   'save-file': 'Save it',
 };
 
-// Those that stand beside outputs and do something: an output could bring them under the pointer. What is copied is our own text.
-const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'allow-notebook', 'allow-nothing', 'stop-frame', 'save-file']);
+// Those that something of a sandbox could bring under the pointer, and that do something. Outputs move what stands beside them;
+// callbacks of widgets change which file an *Apply* is for. What is copied is our own text.
+const STEADY = new Set(['apply', 'apply-all', 'allow-install', 'allow-once', 'allow-session', 'allow-folder', 'allow-never', 'allow-notebook', 'allow-nothing', 'stop-frame', 'save-file', 'more']);
 
 // Buttons of dialogs, which JupyterLab draws.
 export const DIALOG_BUTTONS = {
@@ -210,6 +218,7 @@ export const DIALOG_BUTTONS = {
   'restart-with': 'Restart, keeping variables',
   restart: 'Restart',
   drop: 'Drop',
+  lose: 'Restart without them',
   name: 'Name it',
 };
 
@@ -221,7 +230,7 @@ export const DIALOG_BUTTONS = {
 export function control(name, tag, { text = CONTROLS[name], attributes = {}, ...rest } = {}) {
   if (!Object.hasOwn(CONTROLS, name)) throw new Error(`no control is called ${name}`);
   const made = element(tag, { text, attributes: { 'data-control': name, ...attributes }, ...rest });
-  if (BESIDE_OUTPUTS.has(name)) pressWhenSteady(made);
+  if (STEADY.has(name)) pressWhenSteady(made);
   return made;
 }
 

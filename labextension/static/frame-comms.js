@@ -8,6 +8,10 @@ const NOT_KEPT = 'This widget is not shown: its cell was taken back or its sessi
 const TOO_OFTEN = 'This output was taken back too often to be drawn anew each time: run its cell again';
 const MOST_REDRAWN = 10;
 const REDRAWN_MILLISECONDS = 60000;
+// A frame can send faster than its session takes: what waits for an answer is bounded, so that cells do not wait behind it.
+const MOST_UNANSWERED = 30;
+const MOST_UNSENT = 240;
+const ANSWER_MILLISECONDS = 2000; // some messages get none
 
 // The times at which the outputs of a session were drawn anew, with now; null when that was often enough.
 export function mayRedraw(times, now) {
@@ -66,14 +70,33 @@ export class FrameComms {
   detach(view) {
     view.line?.views.delete(view);
     view.line = null;
+    view.unsent = [];
+    view.unanswered = [];
   }
 
   send(view, { msg, buffers }) {
     const parts = Array.isArray(buffers) ? buffers.filter((part) => part instanceof ArrayBuffer) : [];
+    if (!view.line || view.unsent.length >= MOST_UNSENT) return;
     const { gate } = view.facts.widget;
-    const { comm, epochs } = view.line ?? {};
-    if (!comm) return;
-    post(comm, { type: 'comm', gate, epoch: epochs.get(gate) ?? 0, msg }, parts);
+    view.unsent.push([{ type: 'comm', gate, epoch: view.line.epochs.get(gate) ?? 0, msg }, parts]);
+    this.sendNext(view);
+  }
+
+  sendNext(view) {
+    while (view.line && view.unsent.length > 0 && view.unanswered.length < MOST_UNANSWERED) {
+      const [data, parts] = view.unsent.shift();
+      const one = { id: data.msg?.msg_id };
+      view.unanswered.push(one);
+      setTimeout(() => this.answered(view, one), ANSWER_MILLISECONDS);
+      post(view.line.comm, data, parts);
+    }
+  }
+
+  answered(view, one) {
+    const at = view.unanswered.indexOf(one);
+    if (at < 0) return;
+    view.unanswered.splice(at, 1);
+    this.sendNext(view);
   }
 
   answer(line, data, buffers) {
@@ -81,6 +104,7 @@ export class FrameComms {
     if (data.type === 'done') {
       for (const view of views) {
         view.say({ type: 'done', id: data.id });
+        this.answered(view, view.unanswered.find(({ id }) => id === data.id));
         if (data.printed) view.print(data.printed);
       }
       return;
@@ -157,19 +181,34 @@ function asArrayBuffer(part) {
 // Libraries of frames, by the SHA-256 of their source: JavaScript that several frames use. The page never runs it.
 export const LIBRARY = 'application/vnd.sandbox-kernel.library+json';
 
-const MOST_CHARACTERS = 48 << 20;
-const found = new Map();
-const waiting = new Map();
+// A notebook that was never run may hold thousands, small and packed for megabytes. So one is unpacked when a frame waits for it,
+// one after the other with pauses, and the oldest go.
+const MOST_CHARACTERS = 32 << 20;
+const MOST_PACKED = 12000000;
+const MOST_FOUND = 128 << 20;
+const MOST_OFFERED = 64 << 20;
+const MOST_OF_ONE_NAME = 3;
+const found = new Map(); // name -> source
+const offered = new Map(); // name -> packed sources that are said to be it, in base64
+const waiting = new Map(); // name -> [{ use, isWanted }]
+const fetching = new Set();
+let last = Promise.resolve();
 
-// The packed source stands once in the output, in the frame that shows it to pages without this extension.
+// Fetches a packed source from the server; set by the plugin. A saved notebook names its libraries, and the server has them.
+let fetchPacked = null;
+
+export function setFetch(fetchFrom) {
+  fetchPacked = fetchFrom;
+}
+
+// In an output the packed source stands once, in the frame that shows it to pages without this extension.
 const BEFORE = '&quot;gzip&quot;: &quot;';
 const AFTER = '&quot;';
-const MOST_PACKED = 12000000;
+const MOST_TRIES = 10;
+const TRY_MILLISECONDS = 1400;
 
-function nameOf(data) {
-  const name = data[LIBRARY]?.sha256;
-  return /^[0-9a-f]{64}$/.test(name) ? name : null;
-}
+const isName = (name) => typeof name === 'string' && /^[0-9a-f]{64}$/.test(name);
+const pause = (milliseconds) => new Promise((use) => setTimeout(use, milliseconds));
 
 // The packed source in an output; null if there is none. Searched for without a regular expression, which takes a tenth
 // of a second for megabytes.
@@ -193,43 +232,111 @@ export function skipFrames(sanitizer) {
   sanitizer.sanitize = (html, options) => (isOnlyFrame(html) ? '' : clean(html, options));
 }
 
-async function unpacked(base64) {
-  const bytes = /** @type {any} */ (Uint8Array).fromBase64?.(base64) ?? Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+function asBytes(base64) {
+  return /** @type {any} */ (Uint8Array).fromBase64?.(base64) ?? Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}
+
+// The source with this name; null where these bytes are another one, or none.
+async function unpacked(name, bytes) {
   const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip')).getReader();
-  const decoder = new TextDecoder();
-  let text = '';
-  for (;;) {
+  const parts = [];
+  for (let size = 0; ; ) {
     const { done, value } = await reader.read();
-    if (done) return text + decoder.decode();
-    text += decoder.decode(value, { stream: true });
-    if (text.length > MOST_CHARACTERS) throw new Error('the library is too large');
+    if (done) break;
+    parts.push(value);
+    size += value.length;
+    if (size > MOST_CHARACTERS) {
+      await reader.cancel();
+      return null;
+    }
+  }
+  const source = await new Blob(parts).arrayBuffer();
+  // Where the page is not secure there is no digest; the name is then believed. Libraries run only in frames.
+  const digest = globalThis.crypto?.subtle && new Uint8Array(await crypto.subtle.digest('SHA-256', source));
+  const isIt = !digest || [...digest].map((byte) => byte.toString(16).padStart(2, '0')).join('') === name;
+  return isIt ? new TextDecoder().decode(source) : null;
+}
+
+// A library in an output of a notebook.
+export function keepLibrary(data) {
+  const packed = packedLibrary(data);
+  if (packed) offer(data[LIBRARY]?.sha256, packed);
+}
+
+// A library that the kernel tells of beside the outputs.
+export function hearLibrary({ sha256, gzip }) {
+  if (typeof gzip === 'string' && gzip.length <= MOST_PACKED) offer(sha256, gzip);
+}
+
+function offer(name, packed) {
+  const known = offered.get(name) ?? [];
+  if (!isName(name) || found.has(name) || known.includes(packed)) return;
+  offered.set(name, [...known.slice(1 - MOST_OF_ONE_NAME), packed]);
+  dropOldest(offered, MOST_OFFERED, (all) => all.reduce((sum, { length }) => sum + length, 0));
+  if (waiting.has(name)) unpackSoon(name);
+}
+
+function dropOldest(map, most, sizeOf) {
+  let size = [...map.values()].reduce((sum, one) => sum + sizeOf(one), 0);
+  for (const [name, one] of map) {
+    if (size <= most) return;
+    map.delete(name);
+    size -= sizeOf(one);
   }
 }
 
-async function digest(text) {
-  const bytes = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text));
-  return [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+function unpackSoon(name) {
+  last = last.then(() => unpackOffered(name)).catch((error) => console.error(error));
 }
 
-export async function keepLibrary(data) {
-  const name = nameOf(data);
-  if (!name || found.has(name)) return;
-  const packed = packedLibrary(data);
-  if (!packed) return;
-  const source = await unpacked(packed);
-  // Where the page is not secure there is no digest; the name is then believed. Libraries run only in frames.
-  if (globalThis.crypto?.subtle && (await digest(source)) !== name) return;
+async function unpackOffered(name) {
+  if (!waiting.get(name)?.some(({ isWanted }) => isWanted())) return;
+  const begun = performance.now();
+  for (let packed; waiting.has(name) && (packed = offered.get(name)?.[0]); ) {
+    const isIt = await keep(name, () => asBytes(packed));
+    if (!isIt) offered.set(name, (offered.get(name) ?? []).filter((other) => other !== packed));
+  }
+  if (waiting.has(name)) fetchSoon(name);
+  await pause(performance.now() - begun);
+}
+
+// Whether the source with this name was in these bytes; who waits for it has it then.
+async function keep(name, bytes) {
+  const source = await Promise.resolve(name).then(() => unpacked(name, bytes())).catch(() => null);
+  if (source === null) return false;
   found.set(name, source);
-  for (const use of waiting.get(name) ?? []) use(source);
+  dropOldest(found, MOST_FOUND, ({ length }) => length);
+  for (const { use } of waiting.get(name) ?? []) use(source);
   waiting.delete(name);
+  return true;
 }
 
-// Calls `use` with the source as soon as it is known. Calls `missing` when the notebook does not hold it after a while.
-export function withLibrary(name, use, missing) {
+// The server may still be making it.
+async function fetchLibrary(name) {
+  for (let tries = 0; tries < MOST_TRIES && !found.has(name); tries++) {
+    const bytes = await fetchPacked(name);
+    if (bytes && bytes.byteLength <= MOST_PACKED) return keep(name, () => new Uint8Array(bytes));
+    await pause(TRY_MILLISECONDS);
+  }
+}
+
+function fetchSoon(name) {
+  if (!fetchPacked || fetching.has(name)) return;
+  fetching.add(name);
+  fetchLibrary(name)
+    .catch((error) => console.error(error))
+    .finally(() => fetching.delete(name));
+}
+
+// Calls `use` with the source as soon as it is known, if `isWanted()` still. Calls `missing` when nobody had it after a while.
+export function withLibrary(name, use, missing, isWanted = () => true) {
   if (found.has(name)) {
     use(found.get(name));
     return;
   }
-  waiting.set(name, [...(waiting.get(name) ?? []), use]);
-  setTimeout(() => found.has(name) || missing(name), 15000);
+  const one = { use, isWanted };
+  waiting.set(name, [...(waiting.get(name) ?? []).filter((other) => other.isWanted()), one]);
+  if (offered.get(name)?.length) unpackSoon(name);
+  else fetchSoon(name);
+  setTimeout(() => waiting.get(name)?.includes(one) && missing(name), 15000);
 }

@@ -1,8 +1,9 @@
 // Keeps the keyboard for the user: code in a frame may call focus() at any time and would get what the user types
 // elsewhere. Focus that a frame takes without a press of the user in it goes back to where it was. A frame that has done it
 // is hidden while the user types or clicks in the page, because a hidden frame gets no focus (an inert one does); after the
-// fifth time in a short while it is removed. No frame can focus another one: see frame-place.js.
-import { lastPress, lastTab, placeOf } from './frame-view.js';
+// fifth time in a short while it is removed. No frame can focus another one: see frame-view.js. A cell's question, for which
+// JupyterLab takes the focus, gives it back to the field in which the user writes.
+import { lastPress, lastTab, placeOf, pressesTold } from './frame-view.js';
 
 const HIDDEN_MILLISECONDS = 1000;
 const TAB_MILLISECONDS = 200;
@@ -20,6 +21,14 @@ export function isPressed({ sincePress, sinceElsewhere }) {
   return sincePress < PRESS_MILLISECONDS && sincePress < sinceElsewhere;
 }
 
+const FIELDS = '.cm-content, textarea, input:not(.jp-Stdin-input)';
+
+// Whether the user writes in a field that loses the focus: what they did last was there, and did not run a cell.
+function writesIn(field, { target, key, shiftKey, ctrlKey, altKey, metaKey }) {
+  const runs = key === 'Enter' && (shiftKey || ctrlKey || altKey || metaKey);
+  return Boolean(field?.isConnected && field.matches(FIELDS) && field.contains(target) && !runs);
+}
+
 // The frame that is next on the page, or the one before: Tab goes there, if not to something between.
 function nextFrame(frames, from, isBack) {
   const side = isBack ? Node.DOCUMENT_POSITION_PRECEDING : Node.DOCUMENT_POSITION_FOLLOWING;
@@ -35,8 +44,10 @@ export function guardFocus({ frames, enter, entered, remove }) {
   let inside = NOWHERE; // the frame that the user has gone into
   let showing = null;
   let looking = null;
+  let isAsking = false; // frames for presses that they have not told yet
   let awaited = NOBODY; // a frame that gets the focus by Tab, or back from another one
   let own = -Infinity;
+  let newest = new KeyboardEvent('none'); // the last key or press of the user in the page
   const thefts = new WeakMap();
   const now = () => performance.now();
   const pressedOutside = (frame) => Math.max(...frames().filter((other) => other !== frame).map(lastPress));
@@ -61,7 +72,10 @@ export function guardFocus({ frames, enter, entered, remove }) {
   };
   addEventListener('focusin', (event) => {
     if (/** @type {Element} */ (event.composedPath()[0]).tagName === 'IFRAME') return;
-    last = event.target;
+    const field = /** @type {HTMLElement | null} */ (event.relatedTarget);
+    const asked = /** @type {Element} */ (event.target).matches?.('.jp-Stdin-input');
+    if (asked && writesIn(field, newest)) field.focus();
+    else last = event.target;
     inside = NOWHERE;
     awaited = NOBODY;
   });
@@ -89,7 +103,8 @@ export function guardFocus({ frames, enter, entered, remove }) {
     showing = setTimeout(show, HIDDEN_MILLISECONDS);
   };
   for (const name of ['keydown', 'pointerdown', 'pointerup', 'touchend']) {
-    const note = () => {
+    const note = (event) => {
+      if (event.isTrusted) newest = event;
       own = now();
       awaited = NOBODY;
       hideThieves();
@@ -113,13 +128,25 @@ export function guardFocus({ frames, enter, entered, remove }) {
     hideThieves();
     if (recent.length >= MOST_THEFTS) remove(frame);
   };
+  const isAllowed = (frame) => {
+    const isAwaited = awaited.frame === frame && now() < awaited.until;
+    return frame === usersFrame() || isAwaited || isUsers(frame) || isTabbed(frame);
+  };
+  // The page may have taken the focus back until the answer comes: it was a theft all the same.
+  const ask = async (frame) => {
+    isAsking = true;
+    await Promise.all([frame, usersFrame()].map(pressesTold));
+    isAsking = false;
+    if (!isAllowed(frame)) giveBack(frame);
+    look();
+  };
   const look = () => {
     clearTimeout(looking);
     const frame = focusedFrame();
     if (!frame) return;
-    const isAwaited = awaited.frame === frame && now() < awaited.until;
-    if (frame !== usersFrame() && !isAwaited && !isUsers(frame) && !isTabbed(frame)) giveBack(frame);
-    else if (frame !== usersFrame()) {
+    if (!isAllowed(frame)) {
+      if (!isAsking) ask(frame);
+    } else if (frame !== usersFrame()) {
       inside = { frame, since: now() };
       entered(frame);
     }

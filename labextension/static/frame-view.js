@@ -7,18 +7,20 @@ import { withLibrary } from './frame-comms.js';
 export const FRAME = 'application/vnd.sandbox-kernel.frame+json';
 
 const MOST = { markup: 12 << 20, libraries: 16, height: 2000 };
+// What a notebook asks for has narrower bounds: sandbox_kernel/untrusted/frames/frame_output.py.
 const LEAST_HEIGHT = 4;
 const REFUSED = {
   script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', media: 'a sound or video',
   page: 'something',
 };
 
-export function readFrame(data) {
-  const { html, libraries = [], height, widget } = data ?? {};
+// The ids of a widget differ in each run, so they are no part of the output.
+export function readFrame(data, ids) {
+  const { html, libraries = [], height } = data ?? {};
   if (typeof html !== 'string' || html.length > MOST.markup) return null;
   if (!Array.isArray(libraries) || libraries.length > MOST.libraries) return null;
   if (!libraries.every((name) => typeof name === 'string' && /^[0-9a-f]{64}$/.test(name))) return null;
-  return { html, libraries, height: fittingHeight(height ?? 150), widget: readWidget(widget) };
+  return { html, libraries, height: fittingHeight(height ?? 150), widget: readWidget(ids) };
 }
 
 function readWidget(widget) {
@@ -88,6 +90,8 @@ export function placeOf(frame) {
 // gets before any code of the output.
 const times = new WeakMap();
 const tabs = new WeakMap();
+const ports = new WeakMap();
+const ANSWER_MILLISECONDS = 100;
 
 // Called each time that the outer document of a frame is ready.
 export function hearPresses(iframe) {
@@ -95,10 +99,22 @@ export function hearPresses(iframe) {
   port1.addEventListener('message', ({ data }) => {
     const time = performance.now();
     if (data === 'tab' || data === 'tab back') tabs.set(iframe, { time, isBack: data === 'tab back' });
-    else times.set(iframe, time);
+    else if (data !== 'told') times.set(iframe, time);
   });
   port1.start();
+  ports.set(iframe, port1);
   iframe.contentWindow.postMessage({ type: 'presses', sandboxFrame: 1 }, '*', [port2]);
+}
+
+// Ends when the frame has told the presses before now, or does not answer. In Firefox a frame has the focus before the page
+// hears of the press that gave it.
+export function pressesTold(iframe) {
+  return new Promise((end) => {
+    const port = ports.get(iframe);
+    port?.addEventListener('message', end, { once: true });
+    port?.postMessage('tell');
+    setTimeout(end, port ? ANSWER_MILLISECONDS : 0);
+  });
 }
 
 // The time of the last press in a frame, by the clock of the page; there may be no frame.
@@ -219,6 +235,8 @@ export class FrameView {
     this.stopped = false;
     this.sentences = new Set();
     this.needed = new Set(); // libraries that this frame has asked for
+    this.unsent = []; // messages of its widget
+    this.unanswered = [];
     this.place = framePlace({ className: 'jp-SandboxFrame-place' });
     this.notes = element('div', { className: 'jp-SandboxFrame-notes' });
     this.height = new FrameHeight(this.place, facts.height, () => lastPress(this.iframe));
@@ -263,10 +281,13 @@ export class FrameView {
     this.iframe = iframe;
     this.isReady = false;
     this.place.shadowRoot.replaceChildren(iframe);
+    // Unpacked while the document is loaded.
+    for (const name of this.facts.libraries) withLibrary(name, () => {}, () => {}, () => this.iframe === iframe);
   }
 
   unload() {
     this.page.comms?.detach(this);
+    this.place.style.colorScheme = '';
     this.iframe = null;
     this.isReady = false;
     this.place.shadowRoot.replaceChildren();
@@ -296,7 +317,13 @@ export class FrameView {
   }
 
   theme() {
+    if (this.place.style.colorScheme) this.fitColours();
     if (this.isReady) this.say({ type: 'theme', dark: this.page.isDark(), variables: themeVariables() });
+  }
+
+  // Only a document with the colour scheme of its place lets the page be seen behind it. A new one is light until it has drawn.
+  fitColours() {
+    this.place.style.colorScheme = this.page.isDark() ? 'dark' : 'light';
   }
 
   receive({ source, data }) {
@@ -304,8 +331,10 @@ export class FrameView {
     if (!this.iframe || source !== this.iframe.contentWindow || data?.sandboxFrame !== 1) return;
     this.answered = performance.now();
     if (data.type === 'ready') this.fill();
-    else if (data.type === 'height') this.height.ask(data.height);
-    else if (data.type === 'pong') this.revive();
+    else if (data.type === 'height') {
+      this.fitColours();
+      this.height.ask(data.height);
+    } else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tell(refusedSentence(data));
     else if (data.type === 'save') this.askToSave(fileToSave(data));
@@ -323,7 +352,7 @@ export class FrameView {
     this.theme();
     for (const name of this.facts.libraries) {
       const source = await new Promise((use) => {
-        withLibrary(name, use, () => this.tell(NO_CODE));
+        withLibrary(name, use, () => this.tell(NO_CODE), () => this.iframe === iframe);
       });
       if (this.iframe !== iframe) return;
       this.say({ type: 'library', source });
@@ -337,7 +366,7 @@ export class FrameView {
     if (!/^[0-9a-f]{64}$/.test(name) || this.needed.has(name) || this.needed.size >= MOST_NEEDED) return;
     this.needed.add(name);
     const use = (source) => this.iframe === iframe && this.say({ type: 'library', sha256: name, source });
-    withLibrary(name, use, () => this.tell(NO_CODE));
+    withLibrary(name, use, () => this.tell(NO_CODE), () => this.iframe === iframe);
   }
 
   draw() {

@@ -3,7 +3,7 @@
 // Frames that wait with their libraries evaluated: the next output that needs the same ones is drawn at once. Evaluating
 // Plotly takes a second, drawing a figure a tenth of it. A spare is used once, by one output; until then its messages
 // are read for one answer only. It goes to its place without being loaded again, which needs Element.moveBefore.
-import { FrameComms, LIBRARY, keepLibrary, skipFrames, withLibrary } from './frame-comms.js';
+import { FrameComms, LIBRARY, hearLibrary, keepLibrary, setFetch, skipFrames, withLibrary } from './frame-comms.js';
 import { guardFocus } from './frame-focus.js';
 import { FRAME, FrameView, emptyFrame, framePlace, hearPresses, placeOf, readFrame } from './frame-view.js';
 
@@ -116,6 +116,15 @@ async function servedDocument(base, text) {
   }
 }
 
+// Libraries come from the kernel when a cell shows its first figure, and from the server for a notebook that was saved.
+const TOLD = 'sandbox_library';
+
+function hearLibraries(panel) {
+  panel.sessionContext.iopubMessage.connect((_context, { header, content }) => {
+    if (header.msg_type === TOLD) hearLibrary(content);
+  });
+}
+
 // The cell that the user goes into becomes the active one, as when the output were in the page.
 function activateCell(tracker, frame) {
   const place = placeOf(frame);
@@ -126,7 +135,7 @@ function activateCell(tracker, frame) {
 
 /** @param {import('lab-modules').Shared} shared */
 export async function framesPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }, { PageConfig }] = await shared('@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook', '@jupyterlab/coreutils');
+  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }, { PageConfig }, { ServerConnection }] = await shared('@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook', '@jupyterlab/coreutils', '@jupyterlab/services');
   const text = await (await fetch(new URL('./frame-document.txt', import.meta.url))).text();
   const served = await servedDocument(PageConfig.getBaseUrl(), text);
   const views = new Set();
@@ -162,7 +171,7 @@ export async function framesPlugin(shared) {
     }
 
     async renderModel(model) {
-      const facts = readFrame(model.data[FRAME]);
+      const facts = readFrame(model.data[FRAME], model.metadata?.[FRAME]);
       this.clear();
       if (!facts) {
         this.node.textContent = '[this output is damaged]';
@@ -206,6 +215,13 @@ export async function framesPlugin(shared) {
     optional: [IThemeManager, INotebookTracker],
     activate: (_app, registry, manager, tracker) => {
       if (tracker) page.comms = new FrameComms(tracker);
+      tracker?.forEach(hearLibraries);
+      tracker?.widgetAdded.connect((_tracker, panel) => hearLibraries(panel));
+      setFetch(async (name) => {
+        const address = `${PageConfig.getBaseUrl()}sandbox-kernel/library/${name}`;
+        const answer = await ServerConnection.makeRequest(address, {}, ServerConnection.makeSettings());
+        return answer.ok ? answer.arrayBuffer() : null;
+      });
       themes = manager;
       themes?.themeChanged.connect(() => views.forEach((view) => view.theme()));
       skipFrames(registry.sanitizer);

@@ -1,7 +1,11 @@
-// The line between this page and the Sandbox kernel: requests of our own message type on the shell channel.
+// The line between this page and the Sandbox kernel: requests of our own message type, on the shell channel or, while a cell runs, on control.
 //
 // Only code of this extension sends them. Output of a sandbox stands in frames, which reach the kernel through the gate
-// of their widgets and no other way. The kernel answers between cells; sandbox_kernel/notebook/side_panel is its side.
+// of their widgets and no other way. sandbox_kernel/notebook/side_panel.py is the side of the kernel.
+import { DIALOG_BUTTONS, element, paragraph } from './dom.js';
+import { safeText } from './receipt.js';
+
+const KEEPS = 'Cancel keeps the session as it is.';
 const IMPLEMENTATION = 'sandbox-kernel';
 const WAIT_MILLISECONDS = 1500;
 
@@ -38,15 +42,20 @@ export function withNotice(link, late) {
 
 /** @param {import('lab-modules').Shared} shared */
 async function makeLink(shared) {
-  const [{ KernelMessage }, { NotebookActions }, { Signal }] = await shared('@jupyterlab/services', '@jupyterlab/notebook', '@lumino/signaling');
-  return new KernelLink(KernelMessage.createMessage, NotebookActions, Signal);
+  const [{ KernelMessage }, { NotebookActions }, { Signal }, apputils, { Widget }] = await shared('@jupyterlab/services', '@jupyterlab/notebook', '@lumino/signaling', '@jupyterlab/apputils', '@lumino/widgets');
+  return new KernelLink(KernelMessage.createMessage, NotebookActions, Signal, { ...apputils, Widget });
 }
 
 // Knows which notebooks have a Sandbox kernel. `changed` is emitted with {panel, why, source}: `why` is 'kernel' when it is
-// another one, 'current' when another notebook is looked at, 'cell' when a cell (with this source) has ended here or in
-// another page, or the action of a request that changed something.
+// another one, 'current' when another notebook is looked at, 'cell' when a cell (with this source, and these outputs) has ended
+// here or in another page, or the action of a request that changed something.
 class KernelLink {
-  constructor(createMessage, actions, Signal) {
+  constructor(createMessage, actions, Signal, { Dialog, showDialog, Widget }) {
+    this._agrees = async (loses) => {
+      const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: DIALOG_BUTTONS.lose })];
+      const body = element('div', { children: [...loses.map((text) => paragraph(text)), paragraph(KEEPS)] });
+      return (await showDialog({ title: 'The new session would not have', body: new Widget({ node: body }), buttons, defaultButton: 0 })).button.accept;
+    };
     this._createMessage = createMessage;
     this._kernels = new WeakMap();
     this._ran = new WeakMap();
@@ -75,7 +84,7 @@ class KernelLink {
       // JupyterLab shows 50 outputs: our receipt or error is the last. The kernel bounds how many there are.
       const area = cell.outputArea;
       if (area && area.model.length > area.maxNumberOutputs) area.maxNumberOutputs = area.model.length + 1;
-      this.changed.emit({ panel, why: 'cell', source: cell.model?.sharedModel.getSource() ?? '' });
+      this.changed.emit({ panel, why: 'cell', source: cell.model?.sharedModel.getSource() ?? '', outputs: area?.model });
     });
   }
 
@@ -90,29 +99,45 @@ class KernelLink {
     return Boolean(kernel) && this._kernels.get(panel) === kernel.id;
   }
 
+  // Resolves once this notebook has a Sandbox kernel that answers.
+  whenSandbox(panel) {
+    return new Promise((resolve) => {
+      const look = () => {
+        if (!this.isSandbox(panel)) return;
+        this.changed.disconnect(look);
+        resolve();
+      };
+      this.changed.connect(look);
+      look();
+    });
+  }
+
   // Whether this page has run this cell in the kernel that the notebook has now.
   hasRun(panel, cell) {
     return this.isSandbox(panel) && this._ran.get(cell) === this._kernels.get(panel);
   }
 
   // Sends a request and returns the content of the reply; an Error says why there is none, or what was refused.
-  async ask(panel, action, fields = {}) {
+  // `atOnce`: on the channel that the kernel answers while a cell runs.
+  async ask(panel, action, fields = {}, { atOnce = false } = {}) {
     const kernel = panel.sessionContext.session?.kernel;
     if (!kernel || !this.isSandbox(panel)) throw new Error('This notebook has no running Sandbox kernel.');
     const message = this._createMessage({
       msgType: 'sandbox_request',
-      channel: 'shell',
+      channel: atOnce ? 'control' : 'shell',
       username: kernel.username,
       session: kernel.clientId,
       content: { action, ...fields },
     });
-    const reply = await kernel.sendShellMessage(message, true, true).done.catch(() => {
+    const sent = atOnce ? kernel.sendControlMessage(message, true, true) : kernel.sendShellMessage(message, true, true);
+    const reply = await sent.done.catch(() => {
       throw new Error(LOST);
     });
     const content = reply.content ?? {};
     if (content.status !== 'ok') {
       const error = new Error(typeof content.error === 'string' ? content.error : 'The kernel did not answer.');
-      throw Object.assign(error, { conflicts: Array.isArray(content.conflicts) ? content.conflicts : [] });
+      const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []);
+      throw Object.assign(error, { conflicts: texts(content.conflicts), loses: texts(content.loses).map(safeText) });
     }
     return content;
   }
@@ -121,6 +146,9 @@ class KernelLink {
   async change(panel, action, fields = {}) {
     try {
       return await this.ask(panel, action, fields);
+    } catch (error) {
+      if (!error.loses?.length || !(await this._agrees(error.loses))) throw error;
+      return await this.ask(panel, action, { ...fields, anyway: true });
     } finally {
       this.changed.emit({ panel, why: action });
     }

@@ -62,7 +62,7 @@ export const MOST_MAGIC = 64 * 1024;
 
 const CELL_MAGIC = /^%%sandbox(?=\s|$)[^\S\n]*(.*)$/;
 const LINE_MAGIC = /^[^\S\n]*%sandbox[^\S\n]+(.*)$/gm;
-const FLAGS = new Set(['--fresh', '--check', '--quiet', '--keep', '--clear']);
+const FLAGS = new Set(['--fresh', '--check', '--quiet', '--self-contained', '--keep', '--clear']);
 // Empty lines and comments for nbval may come before the magic, as in the kernel's parser.
 const BEFORE_MAGIC = /^(?:[^\S\n]*(?:(?:#|\/\/|--|;;)[^\S\n]*(?:NBVAL|PYTEST_VALIDATE)_[A-Z_]+[^\S\n]*)?\n)*/;
 

@@ -14,6 +14,8 @@ const LIMITS = [
   { key: 'timeout', option: '--timeout', label: 'time', parse: parseSeconds, text: secondsText },
   { key: 'memory', option: '--memory', label: 'memory', parse: parseMegabytes, text: megabytesText },
 ];
+// The options that ask for a right: all that are not harmless in sandbox_kernel/notebook/options/option_table.py.
+const RIGHTS = ['--allow-net', '--mount', '--here', '--gpu', '--gpu-memory', '--policy', '--python'];
 
 // `active`: the cell's text. `cells`: [{source, executionCount, receipts}] of the notebook. `everyCell`: whether the
 // kernel also sandboxes cells without the magic. `told`: {timeout, memory} as the kernel said, in seconds and megabytes.
@@ -27,9 +29,10 @@ export function limitsInForce(active, cells, everyCell, told = {}) {
     language: languageInForce(own.language, said),
     // A cell in another language may have another default of memory.
     limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said, own.language === null ? told : {}) })),
-    grants: ['--allow-net', '--mount', '--policy'].flatMap((option) =>
-      (own.options.get(option) ?? []).map((value) => `${option} ${value}`),
-    ),
+    grants: [
+      ...RIGHTS.flatMap((option) => (own.options.get(option) ?? []).map((value) => `${option} ${value}`.trim())),
+      ...(own.language === null ? (told.grants ?? []) : []),
+    ],
   };
 }
 
@@ -104,8 +107,10 @@ export function limitsForm(limits, problem) {
   const here = control('here', 'input', { text: '', attributes: { type: 'checkbox' } });
   here.checked = limits.here !== '';
   const row = element('label', { className: 'jp-SandboxDialog-check', children: [here, element('span', { text: CONTROLS.here })] });
+  const every = control('every', 'input', { text: '', attributes: { type: 'checkbox' } });
+  const everyRow = element('label', { className: 'jp-SandboxDialog-check', children: [every, element('span', { text: CONTROLS.every })] });
   const trouble = element('p', { className: 'jp-SandboxDialog-problem', text: problem, attributes: { role: 'alert' } });
-  const node = element('div', { className: 'jp-SandboxDialog', children: [trouble, ...rows, row] });
+  const node = element('div', { className: 'jp-SandboxDialog', children: [trouble, ...rows, row, everyRow] });
   trouble.hidden = !problem;
   const lines = (text) => text.split('\n').map((line) => line.trim()).filter(Boolean);
   const value = () => ({
@@ -114,6 +119,7 @@ export function limitsForm(limits, problem) {
     domains: lines(inputs.domains.value),
     mounts: lines(inputs.mounts.value),
     here: here.checked ? limits.here || '.' : '',
+    every: every.checked,
   });
   return { node, value };
 }
@@ -136,7 +142,7 @@ function changedFields(before, value) {
 // Shows the dialog until it is cancelled or the kernel has taken the limits; returns what the kernel said, or ''.
 // What cannot be changed is said in the dialog, which keeps what was typed. `here`: the notebook's folder is ticked.
 export async function editLimits({ Dialog, showDialog, Widget, link, panel, here = false }) {
-  const { limits: before } = readOverview(await link.ask(panel, 'overview'));
+  const before = { ...readOverview(await link.ask(panel, 'overview')).limits, every: false };
   let limits = here ? { ...before, here: before.here || '.' } : before;
   for (let problem = ''; ; ) {
     const form = limitsForm(limits, problem);
@@ -233,7 +239,8 @@ function followKernel(link, known, refresh) {
     asking.add(panel);
     try {
       const { limits } = readOverview(await link.ask(panel, 'overview'));
-      known.set(panel, { timeout: parseSeconds(limits.timeout), memory: parseMegabytes(limits.memory) });
+      const grants = [...(limits.here ? ['on the folder'] : []), ...limits.domains];
+      known.set(panel, { timeout: parseSeconds(limits.timeout), memory: parseMegabytes(limits.memory), grants });
       refresh();
     } catch {
       // The kernel went away; the text of the cells is what is left to go by.

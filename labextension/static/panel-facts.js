@@ -2,18 +2,20 @@
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
 // and lists are cut. sandbox_kernel/notebook/side_panel.py writes the replies.
-import { bytesText } from './dom.js';
+import { bytesText, secondsText } from './dom.js';
 import { safeText, safeTextOf, wordsForIsolation } from './receipt.js';
 
 const MOST_LINES = 2000;
+// The share of a limit from which a running cell is offered more.
+const NEAR = 0.75;
 const MOST_LINE = 2000;
 const MOST_PATH = 1000;
 const MOST_ENTRIES = 500;
 // The names of all secrets that are hidden stand in one row.
 const MOST_WORDS = 4000;
 const INVISIBLE = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-// The same, tabs and the sign that escapes begin with.
-const UNSEEN = new RegExp(`[\\t\\\\]|${INVISIBLE.source}`, 'g');
+// The same, all else that is not seen, blanks that are drawn as one or not at all, and the sign that escapes begin with.
+const UNSEEN = new RegExp(`[\\\\\\u2800]|\\p{Default_Ignorable_Code_Point}|[^\\S ]|(?<=^| ) | $|${INVISIBLE.source}`, 'gu');
 const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/;
 
 const list = (value) => (Array.isArray(value) ? value.slice(0, MOST_ENTRIES) : []);
@@ -85,7 +87,27 @@ export function readTree(data) {
     if (straight) pending.push([straight, depth]);
     for (const child of children.slice(0, -1).reverse()) pending.push([child, depth + 1]);
   }
-  return { nodes: ordered, more: number(data.more) ?? 0 };
+  return { nodes: withRails(ordered), line: sliderLine(nodes), more: number(data.more) ?? 0 };
+}
+
+// Adds to each state the lines of its row: [{column, part}], where `part` is 'down' from its dot, 'up' to it, 'through' the
+// row, or 'branch': from this column to the dot of a state that begins a branch.
+function withRails(nodes) {
+  const rails = nodes.map(() => []);
+  const rows = new Map(nodes.map(({ id }, row) => [id, row]));
+  nodes.forEach(({ parent, depth }, row) => {
+    const above = rows.get(parent) ?? row;
+    if (above >= row) return;
+    const column = nodes[above].depth;
+    if (depth !== column) {
+      rails[row].push({ column, part: 'branch' });
+      return;
+    }
+    rails[above].push({ column, part: 'down' });
+    for (let between = above + 1; between < row; between++) rails[between].push({ column, part: 'through' });
+    rails[row].push({ column, part: 'up' });
+  });
+  return nodes.map((node, row) => ({ ...node, rails: rails[row] }));
 }
 
 function presentLine(nodes) {
@@ -97,6 +119,27 @@ function presentLine(nodes) {
     at = known.get(at).parent;
   }
   return line;
+}
+
+// The ids of the states that lead to the present one, and of those that a redo leads to, oldest first.
+function sliderLine(nodes) {
+  const line = [...presentLine(nodes)].reverse();
+  for (let next; (next = nodes.findLast(({ parent, id }) => parent === line.at(-1) && !line.includes(id))); ) line.push(next.id);
+  return line;
+}
+
+// Returns the variables of a state: [{name, type, shape, size, sign}]; `sign` says what the state's cell did to it. Null: not known.
+export function readVariables(data, changes) {
+  if (data.known !== true) return null;
+  const signs = new Map(changes.map((text) => [text.slice(1), text[0]]));
+  const rows = list(data.variables).filter(Array.isArray).map(([name, type, words, size]) => ({
+    name: safeText(name),
+    type: safeText(type),
+    shape: safeText(words),
+    size: number(size) === null ? '' : bytesText(size),
+    sign: signs.get(safeText(name)) ?? '',
+  }));
+  return { rows, more: number(data.more) ?? 0 };
 }
 
 function readNode(node) {
@@ -128,6 +171,24 @@ function readNode(node) {
 export function pastCells(tree) {
   const runs = tree.nodes.filter(({ cell }) => cell);
   return new Map(runs.filter(({ past }) => past).map(({ cell, number: count }) => [`${cell} ${count}`, true]));
+}
+
+// Returns how far a running cell is: {cell, elapsed, timeout, used, limit, more}, in seconds and bytes; `limit` 0: not known.
+// `more`: what a press gives where a limit is near: {what: 'time' | 'memory', text}; null: nothing, or none is near.
+export function readProgress(content) {
+  const amount = (value) => (Number.isFinite(value) && value > 0 ? value : 0);
+  const [elapsed, timeout, used, limit] = ['elapsed_s', 'timeout_s', 'memory_bytes', 'memory_limit_bytes'].map((name) => amount(content[name]));
+  const [seconds, bytes] = [amount(content.more_s), amount(content.more_bytes)];
+  let more = null;
+  if (seconds && elapsed >= NEAR * timeout) more = { what: 'time', text: `The time is nearly over. Give ${secondsText(seconds)} more` };
+  if (bytes && used >= NEAR * limit && limit) more = { what: 'memory', text: `The memory is nearly used up. Give ${bytesText(bytes)} more` };
+  return { cell: typeof content.cell === 'string' ? content.cell : '', elapsed, timeout, used, limit, more };
+}
+
+// Returns {before, after}: the ids of the states around that run of a cell; null if the session has none of it.
+export function stateOfCell(tree, cell, count) {
+  const state = tree.nodes.find((node) => node.cell === cell && node.number === count);
+  return state ? { before: state.parent, after: state.id } : null;
 }
 
 // Returns [{sign, name, before, after}], files with the lines of their diff, and what could not be compared.

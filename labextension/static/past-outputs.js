@@ -37,9 +37,9 @@ export function withPlace(cells, id, places) {
 
 // Marks the cells of a notebook whose last run belongs to a state that was left: their variables are not there now.
 
-const MOVES = new Set(['undo', 'redo', 'checkout']);
+const MOVES = new Set(['undo', 'redo', 'go']);
 // Lines that move the session; the kernel is asked after cells with one of them, and while something is marked.
-const MOVING_LINE = /^[^\S\n]*%sandbox[^\S\n]+(?:undo|redo|checkout|load|restart)\b/m;
+const MOVING_LINE = /^[^\S\n]*%sandbox[^\S\n]+(?:undo|redo|go|load|restart)\b/m;
 const WORDS = 'This cell ran in a state that was left: what it made is not in the present state.';
 
 export function followPastCells(link) {
@@ -87,6 +87,8 @@ const DRAWING = 'sandbox-kernel:drawing:';
 const OUTPUTS = ['stream', 'display_data', 'execute_result', 'error'];
 const SILENT_MS = 1_000;
 const QUICK_MS = 200;
+// The cells that show what another page has started: for each notebook a map of request and cell.
+export const followedCells = new WeakMap();
 const drawing = new Map(); // name -> when output came last
 // Cells that this page has run: JupyterLab itself shows what they give.
 const ranHere = new WeakSet();
@@ -119,6 +121,7 @@ async function follow(panel) {
   const info = await kernel?.info;
   if (!kernel || panel.isDisposed || info.implementation !== IMPLEMENTATION) return;
   const followed = new Map(); // request -> its cell
+  followedCells.set(panel, followed);
   const hung = tookTooLong(kernel.id);
   kernel.iopubMessage.connect((_kernel, message) => {
     if (OUTPUTS.includes(message.header.msg_type)) noteDrawing(kernel.id);

@@ -4,7 +4,7 @@
 //
 // A notebook file may be hostile, so the sentence and the lines that buttons send are made here: of what the user sees,
 // and nothing else.
-// sandbox_kernel/notebook/offers/offer.py writes the JSON.
+// sandbox_kernel/notebook/permission_prompts.py writes the JSON.
 import { CONTROLS, control, element, paragraph } from './dom.js';
 import { kernelLink } from './kernel-link.js';
 import { OWN_KEYS, safeText, safeTextOf } from './receipt.js';
@@ -26,6 +26,12 @@ function readOffer(offer) {
   // What was cut or cleaned would not be what the line allows; the kernel takes a word with a slash for a file.
   if (typeof what !== 'string' || !/^[^-\s]/.test(what) || what === 'once' || safeText(what) !== what) return null;
   if (kind !== 'file' && what.includes('/')) return null;
+  if (kind === 'package') {
+    // No path, archive or option: the line that is copied runs outside.
+    if (!what.split(' ').every((word) => /^[A-Za-z0-9][\w.,*+!<>=~[\]-]*$/.test(word) && !/\.(?:whl|zip|t[abglx]z2?|tar)\b/i.test(word))) return null;
+    const words = what.split(' ').map(quoted).join(' ');
+    return { what, before: 'The cell needs packages: ', after: '. Only wheels are fetched, outside of the cell.', once: '', lines: { install: `%sandbox install ${words}`, copy: `pip install ${words}` } };
+  }
   const named = SESSION.exec(typeof lines?.session === 'string' ? lines.session : '');
   const word = quoted(kind === 'file' && !what.includes('/') ? `./${what}` : what);
   return {
@@ -50,7 +56,10 @@ function quoted(word) {
 // Draws what a cell lacked, with buttons: allow once, for this session, never. The first two run the cell again.
 
 const LATE_MILLISECONDS = 300;
+export const FOLDER_LINE = '%sandbox --here';
 const BUTTONS = [
+  { how: 'install', again: true },
+  { how: 'copy', again: false },
   { how: 'once', again: true },
   { how: 'session', again: true },
   { how: 'folder', again: true },
@@ -59,8 +68,18 @@ const BUTTONS = [
 
 /** @param {import('lab-modules').Shared} shared */
 export async function offersPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await shared('@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets');
+  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Notification }, { Widget }] = await shared('@jupyterlab/rendermime', '@jupyterlab/notebook', '@jupyterlab/apputils', '@lumino/widgets');
   const link = await kernelLink(shared);
+  // The right ends with the kernel; as a line of the notebook it lasts. Where it is not remembered, the next kernel asks.
+  const keepFolder = async (panel) => {
+    panel.content.model?.sharedModel.insertCell(0, { cell_type: 'code', source: FOLDER_LINE });
+    await link.ask(panel, 'keep-line', { line: FOLDER_LINE }).catch((error) => Notification.warning(error.message));
+  };
+  const tellOfFolder = (panel) =>
+    Notification.info('Cells work on a copy of the notebook’s folder. Nothing is written to your files until you apply changes.', {
+      autoClose: 20000,
+      actions: [{ label: 'Put this into the notebook', callback: () => void keepFolder(panel) }],
+    });
 
   return {
     id: 'sandbox-kernel:offers',
@@ -85,12 +104,12 @@ export async function offersPlugin(shared) {
         }
 
         _row(offer) {
+          const main = ['install', 'folder', 'once'].find((how) => how in offer.lines);
           const buttons = BUTTONS.filter(({ how }) => how in offer.lines).map(({ how, again }) => {
             const title = how === 'once' && offer.once ? offer.once : offer.lines[how];
             const name = `allow-${how}`;
-            const button = control(name, 'button', { attributes: { type: 'button', title, 'aria-label': `${CONTROLS[name]}: ${offer.what}`, ...OWN_KEYS } });
-            const change = how === 'folder' ? ['restart', { here: '.' }] : ['answer', { line: offer.lines[how] }];
-            button.addEventListener('click', () => this._answer(change, again));
+            const button = control(name, 'button', { className: how === main ? 'jp-SandboxReceipt-main' : '', attributes: { type: 'button', title, 'aria-label': `${CONTROLS[name]}: ${offer.what}`, ...OWN_KEYS } });
+            button.addEventListener('click', () => this._answer(how, offer.lines[how], again));
             return button;
           });
           return element('div', {
@@ -100,7 +119,12 @@ export async function offersPlugin(shared) {
         }
 
         // Only a cell that this page has run since its kernel began may be answered: a notebook file can hold any offer.
-        async _answer(change, again) {
+        async _answer(how, line, again) {
+          if (how === 'copy') {
+            await navigator.clipboard.writeText(line);
+            this._said.textContent = `Copied: ${line}`;
+            return;
+          }
           const panel = tracker.find((one) => one.node.contains(this.node));
           const cell = panel?.content.widgets.find((one) => one.node.contains(this.node));
           if (!cell || !link.hasRun(panel, cell)) {
@@ -109,11 +133,14 @@ export async function offersPlugin(shared) {
           }
           if (this._busy) return;
           this._busy = true;
-          const late = setTimeout(() => (this._said.textContent = 'Waits until the cells that run have ended…'), LATE_MILLISECONDS);
+          const slow = how === 'install' ? 'Fetches the packages…' : 'Waits until the cells that run have ended…';
+          const late = setTimeout(() => (this._said.textContent = slow), LATE_MILLISECONDS);
           try {
-            await link.change(panel, ...change);
+            if (how === 'folder') await link.change(panel, 'restart', { here: '.' });
+            else await link.change(panel, 'answer', { line });
             clearTimeout(late);
-            this._said.textContent = again ? 'Allowed; the cell runs again.' : 'Not asked again in this session.';
+            this._said.textContent = again ? `${how === 'install' ? 'Installed' : 'Allowed'}; the cell runs again.` : 'Not asked again in this session.';
+            if (how === 'folder') tellOfFolder(panel);
             if (again) await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
           } catch (error) {
             this._said.textContent = error.message.slice(0, 1000);

@@ -49,6 +49,12 @@ export function wordsForIsolation(value) {
   return Object.hasOwn(ISOLATION, value) ? ISOLATION[value] : value;
 }
 
+// Whether a receipt among the outputs of a cell says that files were changed; `outputs` is JupyterLab's model of them.
+export function changedFiles(outputs) {
+  const receipts = Array.from({ length: outputs?.length ?? 0 }, (_none, index) => table(outputs.get(index).metadata[MIME]));
+  return receipts.some(({ changed_files: changed }) => whole(changed) > 0);
+}
+
 // Returns {tone, slim, ending, language, isolation, meters, rows, changed, refused, notes}: all that a receipt shows, in
 // order. `slim`: nothing of it is notable, so time and memory are enough.
 export function readReceipt(data, metadata) {
@@ -97,6 +103,8 @@ function meters(facts, measured) {
   const megabyte = 1 << 20;
   const peak = amount(measured.peak_memory_bytes);
   const memory = meter('memory', peak === null ? null : peak / megabyte, amount(facts.memory_limit_mb), megabytesText);
+  const added = amount(measured.added_memory_bytes);
+  if (memory && added >= megabyte) memory.text += `, +${bytesText(added)} by this cell`;
   const onCard = amount(measured.peak_gpu_memory_bytes);
   const card = meter('GPU memory', onCard === null ? null : onCard / megabyte, amount(facts.gpu_memory_limit_mb), megabytesText);
   return [time, memory, card].filter((one) => one !== null);
@@ -111,26 +119,26 @@ function meter(label, used, limit, text) {
 
 function rows(facts, measured) {
   const show = (value, text) => (value === null ? '' : text(value));
-  const cut = (flag, bytes) => (facts[flag] === true && bytes ? `${bytes}, shown in part` : bytes);
+  const cut = (flag, count) => (count ? `${bytesText(count)}${facts[flag] === true ? ', shown in part' : ''}` : '');
   return [
     ['status', safeText(facts.status)],
-    ['exit code', show(whole(facts.exit_code), String)],
+    ['exit code', String(whole(facts.exit_code) || '')],
     ['signal', show(whole(facts.signal), String)],
     ['limit reached', safeText(facts.limit)],
     ['session', facts.rolled_back === true ? 'as it was before this cell' : ''],
-    ['backend', safeText(facts.backend)],
-    ['isolation', safeText(facts.isolation)],
-    ['why', safeText(measured.chosen)],
+    ['runs in', wordsForIsolation(safeText(facts.isolation))],
     ['time limit', show(amount(facts.timeout_s), secondsText)],
     ['memory limit', show(amount(facts.memory_limit_mb), megabytesText)],
     ['time', show(amount(measured.duration_s), secondsText)],
     ['compile time', show(amount(measured.compile_duration_s), secondsText)],
     ['CPU time', show(amount(measured.cpu_s), secondsText)],
     ['peak memory', show(amount(measured.peak_memory_bytes), bytesText)],
+    ['of it by this cell', show(amount(measured.added_memory_bytes), bytesText)],
+    ['kept states, beside it', show(amount(measured.kept_memory_bytes), bytesText)],
     ['GPU memory limit', show(amount(facts.gpu_memory_limit_mb), megabytesText)],
     ['peak GPU memory', show(amount(measured.peak_gpu_memory_bytes), bytesText)],
-    ['standard output', cut('stdout_truncated', show(whole(measured.stdout_bytes), bytesText))],
-    ['standard error', cut('stderr_truncated', show(whole(measured.stderr_bytes), bytesText))],
+    ['standard output', cut('stdout_truncated', whole(measured.stdout_bytes))],
+    ['standard error', cut('stderr_truncated', whole(measured.stderr_bytes))],
     ['fuel used', show(whole(measured.fuel_used), String)],
   ].filter(([, text]) => text !== '');
 }

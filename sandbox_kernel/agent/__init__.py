@@ -1,1 +1,1 @@
-"""Interfaces for agents: one tool (``tool.py``), an MCP server (``mcp/``) and a service over HTTP."""
+"""Interfaces for agents: one tool (``sandbox_tool.py``), an MCP server (``mcp/``) and a service over HTTP."""

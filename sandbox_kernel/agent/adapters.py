@@ -10,16 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from sandbox_kernel.agent.tool import Answer, SandboxTool, as_text, error_answer, shown
+from sandbox_kernel.agent.sandbox_tool import Answer, SandboxTool, as_text, error_answer, shown
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.util.wire import no_key_twice
 
 
 def openai_function(tool: SandboxTool) -> dict[str, object]:
-    """Return the function tool for OpenAI chat completions in strict mode.
-
-    Strict mode requires every field and allows no ``default``: optional fields may be null, which means left out.
-    """
+    """Return the function tool for OpenAI's strict mode: every field is required, and optional ones may be null."""
     schema = tool.parameters_schema()
     required, properties = schema["required"], schema["properties"]
     assert isinstance(required, list)

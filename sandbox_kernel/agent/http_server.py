@@ -1,9 +1,7 @@
 """What our HTTP servers (``serve``, ``mcp --http``) share: loopback only, a bearer token, and bounds for connections.
 
-Every user and every web page of this machine can connect to loopback, so programs run only for clients with the token.
-uvicorn itself waits for a request, and for a client to take its answer, without a limit. Here a connection without a
-request is closed after ``PATIENCE_S``, the oldest one when there are more than ``MOST_WAITING``, and so is one that is
-idle or does not take its answer. Answers to clients without the token close the connection: they cannot keep one.
+Every user and web page of this machine can connect to loopback, so programs run only for clients with the token. Where
+uvicorn waits without a limit, we close connections: without a request, idle ones, those that take no answer.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import FrameType
 from typing import Annotated
 
@@ -158,9 +158,11 @@ class RunService:
         answer = self._at_once(request)
         if answer is None:
             try:
-                answer = await self._run(request)
+                answer = await self._run(request, send)
             except (ClientDisconnect, TimeoutError):
                 return  # the client is gone or too slow
+        if answer is None:
+            return
         if answer.status_code in (200, 422, 429, 503) and has_token(scope["headers"], self._token):
             await answer(scope, receive, send)
         else:
@@ -192,8 +194,8 @@ class RunService:
             return _json(413, f"a request may have at most {MAX_BODY} bytes")
         return None
 
-    async def _run(self, request: Request) -> Response:
-        """Read and run a program. Raises ``ClientDisconnect`` when the client goes away meanwhile."""
+    async def _run(self, request: Request, send: Send) -> Response | None:
+        """Read and run a program; return why it was not run. ``ClientDisconnect``: the client went away meanwhile."""
         body = bytearray()
         held = _announced(request)
         if self._held + held > MAX_HELD:
@@ -207,7 +209,8 @@ class RunService:
                     if len(body) > MAX_BODY or self._held + more > MAX_HELD:
                         return _json(413, f"a request may have at most {MAX_BODY} bytes")
                     self._held, held = self._held + more, held + more
-            return await self._answer(request, bytes(body))
+            await self._answer(request, bytes(body), send)
+            return None
         except InvalidRequest as error:
             return _json(422, str(error))
         except QueueFull as error:
@@ -217,16 +220,16 @@ class RunService:
         finally:
             self._held -= held
 
-    async def _answer(self, request: Request, body: bytes) -> Response:
+    async def _answer(self, request: Request, body: bytes, send: Send) -> None:
         # Large bodies take a while to be read, and the loop serves others.
         asked = await asyncio.to_thread(read_request, body) if len(body) > _LARGE else read_request(body)
-        running = asyncio.ensure_future(self._queue.run(asked))
+        running = asyncio.ensure_future(self._queue.run(asked, lambda found: _deliver(found, send)))
         gone = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 raise ClientDisconnect
-            return JSONResponse(await running)
+            await running
         finally:
             running.cancel()
             gone.cancel()
@@ -259,6 +262,14 @@ def _announced(request: Request) -> int:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def _deliver(found: Mapping[str, object], send: Send) -> None:
+    """Send the answer of a program, and return when its client has taken it, or was cut off."""
+    answer = JSONResponse(found)
+    await send({"type": "http.response.start", "status": 200, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})  # waits while most of it is unread
 
 
 async def _refuse(answer: Response, request: Request, send: Send) -> None:
@@ -314,8 +325,8 @@ class RunQueue:
         self._buckets: Counter[float] = Counter()
         self._seconds, self._refused = 0.0, 0
 
-    async def run(self, asked: RunCode) -> dict[str, object]:
-        """Run a request and return its answer. Raises ``QueueFull``, without waiting, when there is no room."""
+    async def run(self, asked: RunCode, deliver: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        """Run a request and deliver its answer. Its place is free when that was taken. Raises ``QueueFull``."""
         if self.draining or self.taken >= self._room:
             self._refused += 1
             raise QueueFull(max(1, round(self._mean_s * (self.taken / self._workers))))
@@ -323,10 +334,12 @@ class RunQueue:
         self.empty.clear()
         try:
             async with self._places:
-                return await self._work(asked)
-        except SandboxError as error:
-            nothing = dict.fromkeys(("compile_result", "run_result", "executor_pod_name"))
-            return {"status": "SandboxError", "message": str(error), **nothing, "files": {}}
+                try:
+                    answer = await self._work(asked)
+                except SandboxError as error:
+                    nothing = dict.fromkeys(("compile_result", "run_result", "executor_pod_name"))
+                    answer = {"status": "SandboxError", "message": str(error), **nothing, "files": {}}
+                await deliver(answer)
         finally:
             self.taken -= 1
             if self.taken == 0:

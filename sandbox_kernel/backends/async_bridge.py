@@ -85,11 +85,7 @@ class LoopBridge:
 async def in_thread(
     work: Callable[[LoopBridge], ExecResult], cancel: asyncio.Event | None, executor: Executor | None = None
 ) -> ExecResult:
-    """Run blocking work in a thread and wait for it. The threads are those of all runs, unless ``executor`` is given.
-
-    Setting ``cancel`` stops the work, which then returns its result. Cancelling the calling task stops the work too,
-    waits until it has ended, and raises ``CancelledError``.
-    """
+    """Run blocking work in a thread and wait. ``cancel``, as cancelling the task, stops it and waits for its end."""
     # A threading event would block the loop.
     if cancel is not None and not isinstance(cancel, asyncio.Event):
         raise InvalidRequest(f"cancel must be an asyncio.Event, got {quoted(cancel)}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Self
 
-from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes
+from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.jail.jail import Jail
@@ -30,19 +30,15 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.workspace.overlay.layer import CopyLook
+    from sandbox_kernel.workspace.overlay.layer import CopyTracker
     from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @dataclass(frozen=True)
 class Enforcement:
-    """One promise of a backend. True in a boolean context when it is enforced.
+    """One promise of a backend. True in a boolean context when it is enforced on this host.
 
-    Args:
-        enforced: Whether the promise holds on this host.
-        mechanism: The part of the system that enforces it, for example ``cgroup v2``.
-        evidence: What happened when a canary tried to break it.
-
+    ``mechanism`` is what enforces it, for example ``cgroup v2``; ``evidence`` what a canary met that tried to break it.
     """
 
     enforced: bool
@@ -72,7 +68,6 @@ class EnforcedLimits:
         filesystem_write_isolation: A program cannot write files of the host that the policy does not allow.
         environment_isolation: A program does not see environment variables of the host.
         syscall_filter: System calls that reach beyond the sandbox are refused.
-
     """
 
     timeout: Enforcement = _NOT
@@ -99,14 +94,10 @@ class EnforcedLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendCapabilities:
-    """What a backend can do on this host.
+    """What a backend can do on this host: the languages that run here, and the promises, as they were measured.
 
-    Args:
-        supported_languages: Languages that run here.
-        isolation_class: The kind of isolation: ``process+sandbox``, ``process`` (no walls) or ``wasm``.
-        enforced_limits: The promises and whether each is enforced, as measured here.
-        languages: Version of each language, or why it is not available.
-
+    ``isolation_class`` is ``process+sandbox``, ``process`` (no walls) or ``wasm``. ``languages`` has the version of
+    each language, or why it is not available.
     """
 
     supported_languages: tuple[Language, ...]
@@ -125,10 +116,7 @@ class SandboxBackend(ABC):
         """Return what is enforced here, as measured. Called by the report, ``SandboxTool`` and ``validate_policy``."""
 
     def available_languages(self) -> tuple[Language, ...]:
-        """Return the languages that run here. Called before a request is made.
-
-        A backend overrides this when it can answer without measuring.
-        """
+        """Return the languages that run here, for use before a request; overridden where that needs no measuring."""
         return self.capabilities().supported_languages
 
     @abstractmethod
@@ -144,7 +132,6 @@ class SandboxBackend(ABC):
             on_output: Called as ``on_output(stream, text)`` on the event loop of the caller, in order, while output
                 arrives; ``stream`` is ``stdout`` or ``stderr``.
             cancel: Setting this event ends the run with the status ``interrupted``.
-
         """
 
 
@@ -152,16 +139,10 @@ class SandboxBackend(ABC):
 class RunContext(Events):
     """How a run is tied to the process that asked for it: what that hears of it, and what it lends to the program.
 
-    Args:
-        stop: When this is readable (a ``Stop`` that was set), the run ends with the status ``interrupted``.
-        stdin_from: Open descriptor of the caller that is read as standard input while the program runs. ``on_input``
-            is called only without it and without standard input in the request.
-        keep: Takes changed files out of the work folder after the program has ended.
-        here: The folder of the user that the program works on, copy-on-write; it keeps the changes itself.
-        functions: Host functions that the program may call; None for none.
-        loop: Where those of them run that are coroutine functions; None for a loop of our own.
-        chosen: Why this backend runs it, for the result.
-
+    The run is interrupted when ``stop`` is readable. ``stdin_from`` is an open descriptor of the caller, read as input
+    while the program runs; ``on_input`` is called only without it and without input in the request. ``keep`` takes
+    changed files out of the work folder afterwards; ``here`` keeps the changes itself. Coroutines of ``functions`` run
+    on ``loop``, or on one of our own. ``chosen`` is why this backend runs it, for the result.
     """
 
     stop: HasFileno | None = None
@@ -208,7 +189,7 @@ class BlockingBackend(SandboxBackend):
         """Run one request in a thread; see ``SandboxBackend.execute``.
 
         ``on_input`` is as in ``Events``, but called on this event loop; it may be a coroutine function. ``context`` is
-        the rest of what the caller hears, on the thread that runs, and lends. Coroutine functions run on this loop.
+        what else the caller hears, on threads of the run, and lends. Coroutine functions run on this loop.
         """
         # importing asyncio takes longer than a run
         import asyncio
@@ -216,7 +197,7 @@ class BlockingBackend(SandboxBackend):
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         check_listener("on_output", on_output)
-        asked, loop = on_this_loop(on_input), asyncio.get_running_loop()
+        asked, loop = on_this_loop(on_input) or context.on_input, asyncio.get_running_loop()
 
         def work(bridge: LoopBridge) -> ExecResult:
             heard = bridge.on_loop(on_output)
@@ -236,14 +217,14 @@ class JailRun:
     notes: tuple[Note, ...] = ()
     spent_s: float = 0.0
     #: The user's folder in its jail, and the time before it was put there.
-    look: CopyLook | None = None
+    tracker: CopyTracker | None = None
     began_ns: int = 0
 
     def filled(self, jail: Jail) -> Self:
         """Put the user's folder into a jail, if the program works on one; returns the run in that jail."""
         here, files, began_ns = self.context.here, self.request.files, time.time_ns()
-        look = here.fill(jail.box_fd, jail.layer_fd, files, jail.walls.box_bytes) if here is not None else None
-        return replace(self, look=look, began_ns=began_ns)
+        tracker = here.fill(jail.box_fd, jail.layer_fd, files, jail.walls.box_bytes) if here is not None else None
+        return replace(self, tracker=tracker, began_ns=began_ns)
 
     def start(self, jail: Jail, job: Job) -> JobOutcome:
         """Run its job in a jail, to its end."""
@@ -252,10 +233,7 @@ class JailRun:
 
 
 class JailBackend(BlockingBackend):
-    """A backend that runs each request in a jail of this machine.
-
-    Programs reach the network only through a proxy, which ``proxy`` makes for a ``FetchPolicy``.
-    """
+    """Runs each request in a jail of this machine. What ``proxy`` makes is a program's only way to the network."""
 
     def __init__(
         self,
@@ -293,30 +271,33 @@ class JailBackend(BlockingBackend):
     def network_notes(
         self, signs: NetworkSigns, notes: Sequence[Note], policy: SandboxPolicy | None = None
     ) -> tuple[Note, ...]:
-        """Return notes about the network for a result that has ``notes`` already; none without walls.
-
-        ``policy`` is what a session may touch now, if it was given rights since it began.
-        """
+        """Return notes about the network for a result that has ``notes``; a session's ``policy`` may have grown."""
         if self.enforcer is None:
             return ()
         return network_notes(policy or self.policy, signs, notes, can_open=self.enforcer.allows_network)
 
-    def _ended(self, run: JailRun, jail: Jail, outcome: JobOutcome, facts: RunFacts, signs: NetworkSigns) -> ExecResult:
-        """Return the result of a run: what is known, its calls, what its proxy saw, and the files that it left."""
-        context, told = run.context, [*run.notes, *facts.notes]
-        if run.calls is not None:
-            facts.calls = run.calls.finish()
+    def _ended(self, run: JailRun, jail: Jail, result: ExecResult, signs: NetworkSigns) -> ExecResult:
+        """Return the whole result of a run: with its calls, what its proxy saw, and the files that it left."""
+        context, told = run.context, [*run.notes, *result.notes]
+        calls = run.calls.finish() if run.calls is not None else ()
+        violations = run.proxy.violations if run.proxy is not None else ()
         if run.proxy is not None:
-            facts.violations = run.proxy.violations
             told += run.proxy.take_failures()
         told += self.network_notes(signs, told)
-        kept = leaves_files(facts.status, facts.limit)
-        if context.here is not None and run.look is not None:
-            left = context.here.keep_run(run.look, run.began_ns, kept=kept)
+        kept = leaves_files(result.status, result.limit)
+        if context.here is not None and run.tracker is not None:
+            left = context.here.keep_run(run.tracker, run.began_ns, kept=kept)
         else:
             left = files_left(jail.box_fd, run.request.files, context.keep, kept=kept)
-        facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
-        return make_result(run.request, outcome, facts, run.spent_s)
+        return replace(
+            result,
+            calls=calls,
+            violations=violations,
+            changes=left.changes,
+            here=left.here,
+            notes=(*told, *left.notes),
+            duration=result.duration + run.spent_s,
+        )
 
 
 def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:

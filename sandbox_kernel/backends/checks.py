@@ -11,38 +11,20 @@ from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import is_system
 from sandbox_kernel.jail.walls import CELL, TMP, WORK, Places, sizes
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.model import ExecRequest, OnOutput
+from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
 
-class Listener:
-    """Calls the output callback of the caller and remembers its exception, which is passed on unchanged."""
-
-    def __init__(self, on_output: OnOutput) -> None:
-        self._on_output = on_output
-        self.failure: BaseException | None = None
-
-    def __call__(self, stream: str, text: str) -> None:
-        """Call the callback."""
-        try:
-            self._on_output(stream, text)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-
 @contextmanager
-def host_trouble(listener: Listener | None = None) -> Iterator[None]:
-    """Turn an ``OSError`` into ``BackendUnavailable``, except one that the listener raised."""
+def host_trouble() -> Iterator[None]:
+    """Turn an ``OSError`` into ``BackendUnavailable``."""
     try:
         yield
     except OSError as error:
-        if listener is not None and error is listener.failure:
-            raise
-        raise told(error) from error
+        raise host_failure(error) from error
 
 
-def told(error: OSError) -> BackendUnavailable:
+def host_failure(error: OSError) -> BackendUnavailable:
     """Return the error for the caller when the host failed."""
     return BackendUnavailable(
         f"the host could not run it: {error}; check its open files, disk space and control groups, then run it again"

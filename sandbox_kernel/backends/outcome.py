@@ -1,28 +1,19 @@
-"""The result of a run, from what its jail saw. Pure; ``jail/ending.py`` has the order in which evidence counts."""
+"""The result of a run from what its jail saw, and its notes on the network. Pure; ``jail/ending.py`` judges the end."""
 
 from __future__ import annotations
 
 import re
 import signal
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import HEAP_SIGNALS, Verdict
 from sandbox_kernel.jail.gate_messages import StepExit
 from sandbox_kernel.jail.run_job import Job, JobOutcome
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.languages.recipe import ProgramPlan
-from sandbox_kernel.model import (
-    Call,
-    ExecRequest,
-    ExecResult,
-    FsChange,
-    Limit,
-    Note,
-    NoteKind,
-    Status,
-    Violation,
-    notes,
-)
+from sandbox_kernel.model import CellError, ExecRequest, ExecResult, Limit, Note, NoteKind, Status, notes
 from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.values import dataclass
@@ -92,70 +83,84 @@ def _out_of_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
     return any(words in outcome.stderr.text[-4096:].lower() for words in OUT_OF_MEMORY_WORDS.values())
 
 
-@dataclass(kw_only=True)
-class RunFacts:
-    """What is known of one run besides what its jail saw, by the names that the result has for it."""
-
-    backend: str
-    isolation: str
-    status: Status
-    limit: Limit | None
-    exit_code: int | None
-    peak_memory_bytes: int | None
-    signal: int | None = None
-    compile_duration: float | None = None
-    fuel_used: int | None = None
-    notes: tuple[Note, ...] = ()
-    violations: tuple[Violation, ...] = ()
-    calls: tuple[Call, ...] = ()
-    changes: tuple[FsChange, ...] = ()
-    here: str = ""
-    chosen: str = ""
+#: The stream of a program that did not begin.
+SILENT = Capture(0)
 
 
-def run_facts(
-    outcome: JobOutcome, job: Job, plan: ProgramPlan, *, backend: str, isolation: str, chosen: str = ""
-) -> RunFacts:
-    """Judge the job of one program."""
-    status, limit = judge_run(outcome, job)
-    step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
-    stopped = step.compiles and outcome.stopped_by is not None
-    code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
-    return RunFacts(
-        backend=backend,
-        isolation=isolation,
+def make_result(
+    request: ExecRequest,
+    status: Status,
+    limit: Limit | None = None,
+    *,
+    stdout: Capture = SILENT,
+    stderr: Capture = SILENT,
+    code: int | None = None,
+    error: CellError | None = None,
+    memory_mb: int = 0,
+) -> ExecResult:
+    """Return a result that says what was asked for, how it ended, and what was written; callers ``replace`` the rest.
+
+    ``code`` is that of the last process, below zero for a signal. The ``error`` of a cell stands at the end of its
+    stderr, as a program would have left it there. A cell whose request names no memory has the ``memory_mb`` of its
+    session.
+    """
+    return ExecResult(
+        language=str(request.language),
+        timeout=request.timeout,
+        memory_limit_mb=memory_mb or request.memory_mb,
+        gpu_memory_limit_mb=request.limits.gpu_memory_mb,
         status=status,
         limit=limit,
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         signal=-code if code is not None and code < 0 else None,
+        stdout=stdout.text,
+        stdout_bytes=stdout.total,
+        stdout_truncated=stdout.truncated,
+        stderr=stderr.text if error is None else f"{stderr.text}{_printed(error)}",
+        stderr_bytes=stderr.total,
+        stderr_truncated=stderr.truncated,
+        error=error,
+    )
+
+
+def run_result(
+    request: ExecRequest,
+    outcome: JobOutcome,
+    job: Job,
+    plan: ProgramPlan,
+    *,
+    backend: str,
+    isolation: str,
+    chosen: str = "",
+) -> ExecResult:
+    """Return the result of the job of one program, as its jail saw it."""
+    cpu = outcome.reading.cpu_seconds
+    for ended in outcome.exits:
+        cpu = max(cpu or 0.0, ended.cpu_seconds)
+    status, limit = judge_run(outcome, job)
+    step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
+    stopped = step.compiles and outcome.stopped_by is not None
+    code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
+    found = [*plan.notes, *([notes.compile_stopped()] if stopped else [])]
+    if limit is Limit.MEMORY and outcome.reading.forks_refused:
+        found.append(notes.many_processes(request.limits.processes))
+    return replace(
+        make_result(request, status, limit, stdout=outcome.stdout, stderr=outcome.stderr, code=code),
+        backend=backend,
+        isolation=isolation,
+        duration=outcome.duration_s,
+        cpu_seconds=cpu,
         peak_memory_bytes=outcome.peak_bytes,
+        peak_gpu_memory_bytes=outcome.gpu_peak_bytes,
         compile_duration=outcome.compile_s if plan.messages is None else 0.0,
-        notes=(*plan.notes, notes.compile_stopped()) if stopped else plan.notes,
+        notes=tuple(found),
         chosen=chosen,
     )
 
 
-def make_result(request: ExecRequest, outcome: JobOutcome, facts: RunFacts, spent_s: float = 0.0) -> ExecResult:
-    """Return the result of one run, which nothing changes afterwards. ``spent_s`` are seconds before its job began."""
-    cpu = outcome.reading.cpu_seconds
-    for step in outcome.exits:
-        cpu = max(cpu or 0.0, step.cpu_seconds)
-    return ExecResult(
-        **vars(facts),
-        stdout=outcome.stdout.text,
-        stderr=outcome.stderr.text,
-        duration=outcome.duration_s + spent_s,
-        stdout_bytes=outcome.stdout.total,
-        stderr_bytes=outcome.stderr.total,
-        stdout_truncated=outcome.stdout.truncated,
-        stderr_truncated=outcome.stderr.truncated,
-        peak_gpu_memory_bytes=outcome.gpu_peak_bytes,
-        cpu_seconds=cpu,
-        language=str(request.language),
-        timeout=request.timeout,
-        memory_limit_mb=request.memory_mb,
-        gpu_memory_limit_mb=request.limits.gpu_memory_mb,
-    )
+def _printed(error: CellError) -> str:
+    """Return the traceback of a cell as text; empty where the cell only left."""
+    return "" if error.ename == "SystemExit" else re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)) + "\n"
 
 
 # The notes of a result on the network: it was open, the program had none, or the program went past the proxy.
@@ -176,9 +181,6 @@ _HOST = (
 )
 #: Addresses in the source of a program: the best guess of what it wanted when it does not say.
 _URL = r"(?i)\b(?:https?|wss?|ftp)://(?:[^\s/'\"@]*@)?([a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]{1,5})?)"
-
-OPEN = notes.network_open()
-BESIDE = notes.network_beside_proxy()
 
 
 @dataclass(frozen=True)
@@ -224,5 +226,5 @@ def network_notes(
         if not complained:
             return ()
         return (notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain or "a host"),)
-    beside = (BESIDE,) if complained and not has_note(known, NoteKind.UNREACHED) else ()
-    return (OPEN, *beside) if policy.network else beside
+    beside = (notes.network_beside_proxy(),) if complained and not has_note(known, NoteKind.UNREACHED) else ()
+    return (notes.network_open(), *beside) if policy.network else beside

@@ -8,26 +8,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
-from sandbox_kernel.backends.checks import (
-    Listener,
-    check_command,
-    check_files_fit,
-    check_request,
-    given_files,
-    host_trouble,
-)
+from sandbox_kernel.backends.checks import check_command, check_files_fit, check_request, given_files, host_trouble
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.outcome import NetworkSigns, run_facts
+from sandbox_kernel.backends.outcome import NetworkSigns, run_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.pool import SPARES, Pool
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.spawner import bury
+from sandbox_kernel.jail.streams import ListenerFailed, guarded
 from sandbox_kernel.jail.template import NoLayer
 from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
@@ -56,10 +50,9 @@ class ProcessConfig(Toolchains):
         cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
         runners: How many processes of ours run programs when many run at once (``backends/crowd.py``); None for one for
             two cores, where there are at least four, and 0 for none.
-
     """
 
-    pool_size: int = 2
+    pool_size: int = SPARES
     templates: bool = True
     preload: tuple[str, ...] = ()
     cache_dir: str | None = None
@@ -101,7 +94,6 @@ class ProcessBackend(JailBackend):
         policy: What programs may read, write, reach and start; None for the preset ``standard``.
         proxy: Function that makes the egress proxy for a ``FetchPolicy``; None for ``EgressProxy``.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
-
     """
 
     name = "process"
@@ -140,26 +132,19 @@ class ProcessBackend(JailBackend):
         return tuple(language for language in MODULES if availability(self.config, language).available)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
-        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
-
-        When many runs run at once, those that need nothing of this process are given to runners.
-        """
+        """See ``BlockingBackend``. Of many runs at once, those that need nothing of this process go to runners."""
         check_request(request)
-        listener = Listener(context.on_output) if context.on_output is not None else None
-        context = replace(context, on_output=listener)
-        with self._crowd.one_more(may_move=self._may_move(context)) as runner, host_trouble(listener):
-            if runner is not None:
-                result = runner.run(self._setup, request, context)
-                if result is not None:
+        context = replace(context, on_output=guarded(context.on_output), on_usage=guarded(context.on_usage))
+        lent = (context.on_input, context.stdin_from, context.here, context.functions)
+        grants = self.policy.mounts or self.policy.allowed_paths  # a runner would open these paths anew
+        may_move = lent == (None,) * len(lent) and not grants and not self._lets_out
+        try:
+            with self._crowd.one_more(may_move=may_move) as runner, host_trouble():
+                if runner is not None and (result := runner.run(self._setup, request, context)) is not None:
                     return result
-            return self._run_here(request, context)
-
-    def _may_move(self, context: RunContext) -> bool:
-        """Whether a run needs nothing of this process: a runner would also open the granted paths anew."""
-        if self._lets_out or self.policy.mounts or self.policy.allowed_paths:
-            return False
-        asks = context.on_input is not None or context.stdin_from is not None
-        return not asks and context.here is None and context.functions is None
+                return self._run_here(request, context)
+        except ListenerFailed as error:
+            raise error.reason from None
 
     def _run_here(self, request: ExecRequest, context: RunContext) -> ExecResult:
         """Run a request in a jail of this process: over the layer of the user's folder, else on a private copy."""
@@ -184,13 +169,11 @@ class ProcessBackend(JailBackend):
             outcome = run.start(jail, job)
             if self._cache is not None and plan.cache_key is not None and outcome.kept:
                 self._cache.put(plan.cache_key, Compiled(*outcome.kept))
-            facts = run_facts(
-                outcome, job, plan, backend=self.name, isolation=self.isolation_class, chosen=run.context.chosen
-            )
-            code = run.request.code if isinstance(run.request.code, str) else ""
+            request, isolation, chosen = run.request, self.isolation_class, run.context.chosen
+            result = run_result(request, outcome, job, plan, backend=self.name, isolation=isolation, chosen=chosen)
+            code = request.code if isinstance(request.code, str) else ""
             tried = outcome.exits[-1].tried if outcome.exits else ()
-            signs = NetworkSigns(outcome.stderr.text, code, tried)
-            return self._ended(run, jail, outcome, facts, signs)
+            return self._ended(run, jail, result, NetworkSigns(result.stderr, code, tried))
         except SpareGone:
             if not again:
                 raise
@@ -224,6 +207,10 @@ class ProcessBackend(JailBackend):
         """Start to make a spare jail for the first request of a language, in the background."""
         request = ExecRequest(language=language, code="#", timeout=1, memory_limit_mb=memory_mb)
         self._pool.warm(self.walls(request, self._recipe(request)))
+
+    def begin(self, walls: Walls) -> None:
+        """Start one jail that a session with these walls will take; see ``Pool.begin``."""
+        self._pool.begin(walls)
 
     def check_command(self, request: ExecRequest, command: str) -> None:
         """Raise ``CommandNotFound`` for a program that does not exist inside the walls of a request. Starts nothing."""
@@ -326,9 +313,9 @@ class ProcessBackend(JailBackend):
         )
         if run.calls is None:
             return plan, job
-        from sandbox_kernel.backends.functions.inside import with_hatch
+        from sandbox_kernel.backends.functions.inside import with_call_socket
 
-        return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
+        return plan, with_call_socket(job, run.calls, places, find_python(self.config.python_path).executable)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 if TYPE_CHECKING:
@@ -161,11 +162,8 @@ def _follow(connection: Connection, context: RunContext) -> ExecResult | Excepti
                 callback(*message.given)
             continue
         os.set_inheritable(folder, False)
-        try:
-            with Rooted(folder) as box:
-                _send(connection, [] if callback is None else list(callback(box, *message.given)))
-        finally:
-            os.close(folder)
+        with closed_after(folder), Rooted(folder) as box:
+            _send(connection, [] if callback is None else list(callback(box, *message.given)))
 
 
 def _send(connection: Connection, message: object) -> None:

@@ -39,10 +39,7 @@ class BoxFiles:
         self._owns_folder = True
 
     def share_files(self, other: BoxFiles) -> None:
-        """Use the work folder of another sandbox, which removes it when it is destroyed. Call it before the first run.
-
-        The notebook calls it, so that cells under different policies see the same files.
-        """
+        """Use the work folder of another sandbox, which removes it. Called by the notebook, before the first run."""
         self._check_alive()
         self._folder, self._here, self._owns_folder = other._folder, other._here, False
 
@@ -69,7 +66,7 @@ class BoxFiles:
                 f"this sandbox works on {self.here!r}; what was changed in it is dropped by "
                 "box.discard(), %sandbox discard"
             )
-        self._folder.clear()
+        self._folder.forget(list(self._folder.kept.entries))
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -78,11 +75,11 @@ class BoxFiles:
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the whole content of one file."""
-        return self._alive().read(plain_path(path))
+        return self._alive().holding(plain_path(path)).read(plain_path(path))
 
     def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
         """Return at most ``most`` bytes of a file from ``offset`` on, and the size of the whole file."""
-        return self._alive().read_part(plain_path(path), offset, most)
+        return self._alive().holding(plain_path(path)).read_part(plain_path(path), offset, most)
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Create or replace a file, and missing folders, for later runs and sessions; text is written as UTF-8."""
@@ -100,7 +97,7 @@ class BoxFiles:
         """
         self._check_alive()
         from sandbox_kernel.policy.written_folders import real_path
-        from sandbox_kernel.workspace.manifest import copy_from_host
+        from sandbox_kernel.workspace.copy_in import copy_from_host
 
         if self.here is not None:
             raise InvalidRequest(
@@ -108,8 +105,8 @@ class BoxFiles:
             )
         with contextlib.suppress(OSError):  # the next line says why it cannot be opened
             folder = real_path(os.path.join(os.getcwd(), folder))
-        with Rooted.at(folder) as host, self._folder.changing() as work:
-            return copy_from_host(host, work, path, again=again)
+        with Rooted.at(folder) as host:
+            return copy_from_host(host, self._folder, path, again=again)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """List one folder, sorted by name: its files, folders and links."""
@@ -132,30 +129,14 @@ class BoxFiles:
         from sandbox_kernel.workspace.manifest import Manifest
 
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
-        with self._alive().changing() as root:
-            wanted.provision(root)
+        wanted.provision(self._alive())
 
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
-        """Save the work folder to a tar file on the host. Writes the complete file or none.
-
-        Returns what was left out because a tar file cannot hold it, each with the reason.
-        """
+        """Save the work folder to a tar file of the host, all or nothing; returns what it cannot hold, with reasons."""
         from sandbox_kernel.workspace.archive import save
 
         with self._alive().lock:
             return save(self._folder.opened(), path)
-
-    def resume(self, path: str | os.PathLike[str]) -> None:
-        """Fill the empty work folder from a tar file that ``snapshot`` wrote.
-
-        The tar file is treated as hostile: nothing is written unless every member is acceptable.
-        """
-        from sandbox_kernel.workspace.archive import restore
-
-        with self._alive().changing() as root:
-            if root.list_dir("."):
-                raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")
-            restore(path, root)
 
     # The folder of the user.
 
@@ -186,9 +167,9 @@ class BoxFiles:
         """Write changes to the folder ``here``: all of them or none.
 
         Without ``paths``, only ordinary content is written. What a tool of the host runs or obeys by itself (names that
-        begin with a dot, new programs, builds, environments, what git's settings name), links that leave the folder or
-        take the place of something, notebooks of the user and secrets are left out; they are applied when they are
-        named.
+        begin with a dot, new programs, builds, environments), links that leave the folder or take the place of
+        something, notebooks of the user and secrets are left out; they are applied when they are named. So are sources
+        where hooks, editors or agents of the user may run them unasked (``why_left_out``); ``.`` names all.
 
         Args:
             paths: Files, folders or patterns to apply; all by default.
@@ -202,7 +183,6 @@ class BoxFiles:
         Raises:
             NotAsShown: The changes are not those that were ``shown``. Nothing was written.
             Conflict: The user's version of a file has changed since; ``.paths`` names them. Nothing was written.
-
         """
         return self._works_on("apply").apply(paths, by_user=by_user, shown=shown)
 
@@ -210,11 +190,15 @@ class BoxFiles:
         """List the changes to the folder ``here`` that ``apply`` writes only when they are named."""
         return self._works_on("left_out").left_out()
 
-    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
-        """Drop changes to the folder ``here``, all or at ``paths``; programs then see the user's version again.
+    def why_left_out(self) -> str:
+        """Return why sources are among what ``left_out`` lists, as a sentence; empty where none is.
 
-        Returns what was dropped.
+        Hooks, editors and agents of the user may run them unasked. ``apply(["."])`` writes them all.
         """
+        return self._works_on("why_left_out").why_left_out()
+
+    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Drop changes to the folder ``here``, all or at ``paths``, and return them; the user's version is back."""
         return self._works_on("discard").discard(paths)
 
     @property
@@ -239,10 +223,7 @@ class BoxFiles:
         return wanted.found
 
     def keep_changes_in(self, place: str) -> None:
-        """Copy the changes to the folder ``here`` to a place where ``work_on`` finds them again.
-
-        It is made if it is not there; no other user may be able to change it.
-        """
+        """Copy the changes to the folder ``here`` to a private place, where ``work_on`` finds them again."""
         self._works_on("keep_changes_in").keep_in(place)
 
     def _works_on(self, asked: str) -> HereFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
@@ -11,10 +12,20 @@ from sandbox_kernel.backends.checks import BECOME
 from sandbox_kernel.backends.choice import Backends
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
-from sandbox_kernel.model import AnyOnInput, ExecRequest, ExecResult, Language, OnOutput, OnUsage, check_listener
+from sandbox_kernel.model import (
+    AnyOnInput,
+    Events,
+    ExecRequest,
+    ExecResult,
+    Language,
+    NoteKind,
+    OnOutput,
+    OnUsage,
+    check_listener,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -83,7 +94,6 @@ class BoxRuns(BoxFiles):
         Raises:
             InvalidRequest: An argument has a wrong type or value.
             BackendUnavailable: This host lacks a program that the language or the backend needs.
-
         """
         given, source = (stdin, None) if stdin is None or isinstance(stdin, str | bytes) else (None, _number_of(stdin))
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
@@ -125,6 +135,44 @@ class BoxRuns(BoxFiles):
         context = self._context(request.language, backend, on_usage=on_usage)
         return await chosen.execute(request, on_output=on_output, cancel=cancel, on_input=on_input, context=context)
 
+    async def perform(self, request: ExecRequest, events: Events, cancel: asyncio.Event) -> ExecResult:
+        """Run a request on the sandbox's own backend, with its files; for the notebook.
+
+        ``on_output`` is called on this loop, the other callbacks on threads of the run.
+        """
+        self._check_alive()
+        request = replace(request, files=self._with_own(request.files))
+        chosen, context = self._backends.choose(request, None), self._context(request.language, None)
+        context = replace(context, on_usage=events.on_usage, on_input=events.on_input)
+        return await chosen.execute(request, on_output=events.on_output, cancel=cancel, context=context)
+
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Fill the empty work folder from a tar file that ``snapshot`` wrote; from a hostile one nothing is taken.
+
+        The tar is read inside a jail. Raises ``InvalidRequest`` when a member is neither a file nor a folder below the
+        work folder, or it is too much.
+        """
+        from sandbox_kernel.workspace.archive import LEADS_OUT, UNPACK
+        from sandbox_kernel.workspace.transfer import MAX_PACKED_FILES
+
+        self._check_alive()
+        if self.here is not None or self.list_dir():
+            raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                request = ExecRequest(language=Language.PYTHON, code=UNPACK, timeout=60, limits=Limits(disk_mb=1024))
+                context = self._context(request.language, "process", stdin_from=_number_of(file))
+                context = replace(context, keep=lambda box, found: self._folder.keep(box, found, MAX_PACKED_FILES))
+                done = self._backends.choose(request, "process").run(request, context)
+        except OSError as error:
+            raise InvalidRequest(f"{os.fspath(path)!r} cannot be read: {error.strerror}; check the path") from error
+        lost = [note for note in done.notes if note.kind in (NoteKind.FILES_NOT_KEPT, NoteKind.UNSEEN_CHANGES)]
+        if not done.ok or lost:
+            self.clear_files()
+            why = lost[0] if lost else done.limit or done.stderr.strip()[-300:]
+            refused = PathTraversal if done.exit_code == LEADS_OUT else InvalidRequest
+            raise refused(f"{os.fspath(path)!r} was not resumed, and nothing of it is kept: {why}")
+
     def exec(
         self,
         command: str,
@@ -145,7 +193,6 @@ class BoxRuns(BoxFiles):
         Raises:
             CommandNotFound: The program does not exist inside the jail; nothing was run.
             InvalidRequest: An argument is wrong, or the sandbox's backend is ``wasm`` or ``dask``.
-
         """
         self._check_alive()
         if self._backends.default in ("wasm", "dask"):
@@ -229,16 +276,20 @@ class BoxRuns(BoxFiles):
     ) -> ExecRequest:
         self._check_alive()
         return ExecRequest(
-            language=Language.parse(language),
+            language=language,  # type: ignore[arg-type] # the request parses it
             code=code,
             timeout=timeout,
             memory_limit_mb=memory_mb,
             stdin=stdin,
             env={} if env is None else env,
             args=args,
-            files={**({} if self._here is not None else self._folder.files()), **named_files(files)},
+            files=self._with_own(named_files(files)),
             limits=Limits.given(limits),
         )
+
+    def _with_own(self, files: Mapping[str, bytes | str]) -> Mapping[str, bytes | str]:
+        """Return the files of the work folder, and those that one run adds."""
+        return {**({} if self._here is not None else self._folder.files()), **files}
 
 
 _Request = TypeVar("_Request")

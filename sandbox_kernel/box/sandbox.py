@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
@@ -82,7 +81,6 @@ class Sandbox(BoxSessions):
         Raises:
             InvalidRequest: An argument has a wrong type or value.
             PolicyViolation: The policy is not valid, or something in ``require`` is not enforced on this host.
-
         """
         super().__init__(here)
         limits = FunctionLimits.given(function_limits)
@@ -103,9 +101,7 @@ class Sandbox(BoxSessions):
         self._check_alive()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     @property
@@ -151,7 +147,6 @@ class Sandbox(BoxSessions):
             NetworkingDisabled: The policy allows no network at all.
             FetchError: A rule refused the request, or the request failed; the message names the rule. Private
                 addresses are refused unless ``allow_private_for`` names their host.
-
         """
         return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
 
@@ -200,7 +195,6 @@ class Sandbox(BoxSessions):
 
         Returns:
             The report: one line for each attempt of a canary, with the evidence.
-
         """
         self._check_alive()
         if isinstance(require, str):
@@ -227,11 +221,7 @@ class Sandbox(BoxSessions):
         return replace(measured, hidden=HIDDEN)
 
     def describe_functions(self, language: str | Language = Language.PYTHON) -> str:
-        """Return what a model needs to know about the host functions: declarations and documentation.
-
-        Python gets signatures, JavaScript and TypeScript names with such a signature in a comment, the shell command
-        lines.
-        """
+        """Return what a model needs to know about the host functions: declarations and documentation."""
         from sandbox_kernel.backends.functions.host_function import describe_functions
 
         return describe_functions(self._functions, Language.parse(language))

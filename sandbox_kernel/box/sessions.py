@@ -87,7 +87,6 @@ class BoxSessions(BoxRuns):
             InvalidRequest: An argument is wrong, or the backend has no sessions in this language.
             PolicyViolation: The session is one of commands, and the policy lets no process be started.
             SessionError: The worker of the session could not be started.
-
         """
         self._check_alive()
         chosen = self._backends.named(backend)

@@ -11,9 +11,8 @@ from dataclasses import asdict
 
 from sandbox_kernel.commands.shared import say, show_patch
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
-from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ChangesPlace, Wish, ask, found_places
+from sandbox_kernel.wrapped.folder_changes import ChangesAnswer, ChangesAsked, ChangesPlace, Wish, ask, found_places
 
 
 def add_changes_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +57,7 @@ def changes(options: argparse.Namespace) -> int:
         return 0
     done = "written to" if options.apply else "dropped; as before:"
     say(f"{len(said.changes)} {done} {place.facts.folder}", to=sys.stdout)
-    _show(said.changes, said.left_out)
+    _show(said)
     return 0
 
 
@@ -98,7 +97,7 @@ def _list(places: list[ChangesPlace], options: argparse.Namespace) -> int:
         facts.append({**own, "changes": [asdict(change) for change in said.changes], "left_out": list(said.left_out)})
         if said.changes and not options.json:
             say(f"{_title(place)}: {len(said.changes)} not written to {place.facts.folder}", to=sys.stdout)
-            _show(said.changes, said.left_out)
+            _show(said)
     if options.json:
         print(json.dumps(facts, indent=2))
     elif not any(each.get("changes") or "problem" in each for each in facts):
@@ -111,9 +110,11 @@ def _title(place: ChangesPlace) -> str:
     return f"{place.name} ({of})"
 
 
-def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
-    for change in changes:
+def _show(said: ChangesAnswer) -> None:
+    for change in said.changes:
         say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
-    if left_out:
-        names = " ".join(shlex.quote(display_name(path)) for path in left_out)
+    if said.left_out:
+        names = " ".join(shlex.quote(display_name(path)) for path in said.left_out)
         say(f"  written only when they are named: sandbox-kernel changes --apply {names}", to=sys.stdout)
+    if said.why:
+        say(f"  {said.why}: sandbox-kernel changes --apply .", to=sys.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -16,10 +17,8 @@ from sandbox_kernel.commands.shared import (
     add_option,
     add_policy_options,
     ask,
-    duration,
     make_env,
     make_secrets,
-    megabytes,
     names,
     policy_of,
     say,
@@ -50,18 +49,18 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("-c", "--code", help="the program itself")
     add("-l", "--language", help="language (else by the file's suffix)")
     add_option(
-        parser, "--timeout", "-t", type=duration, default=DEFAULT_TIMEOUT_S, metavar="5s",
+        parser, "--timeout", "-t", default=DEFAULT_TIMEOUT_S, metavar="5s",
         help=f"wall-clock limit ({DEFAULT_TIMEOUT_S:g}s)",
     )  # fmt: skip
-    add_option(parser, "--memory", "-m", type=megabytes, metavar="256M", help="memory limit of the whole tree")
-    add_option(parser, "--gpu-memory", type=megabytes, metavar="8G")
+    add_option(parser, "--memory", "-m", metavar="256M", help="memory limit of the whole tree")
+    add_option(parser, "--gpu-memory", metavar="8G")
     add_option(parser, "--env", help="environment variable")
-    add(
-        "--backend", choices=BACKENDS, default="auto",
+    add_option(
+        parser, "--backend", metavar=None, choices=BACKENDS, default="auto",
         help="process, wasm, dask, or auto: wasm for wasm modules, else process",
     )  # fmt: skip
     add("--json", action="store_true", help="print the whole result as JSON")
-    add("-q", "--quiet", action="store_true", help="print no receipt")
+    add_option(parser, "--quiet", "-q", help="print no receipt")
     add_option(
         parser, "--here", metavar="DIR",
         help="work on a folder (this one without =DIR), copy-on-write: nothing in it changes until you apply",
@@ -158,8 +157,6 @@ def _input() -> BinaryIO | bytes | None:
 
 def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     if options.json:
-        import json  # imported here, because most runs print text
-
         print(json.dumps(result.to_dict(), indent=2))
     elif not options.quiet:
         for violation in result.violations:
@@ -252,6 +249,8 @@ def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace
     done = box.apply([*sorted(plain), *also] if also else None, shown=shown)
     left = box.left_out()
     rest = f"; not written, name them with --apply-also PATH: {_few(left)}" if left else ""
+    if why := box.why_left_out():
+        rest += f". {why}: all with --apply-also ."
     _say(options, f"[{len(done)} written to {box.here}{rest}]")
 
 

@@ -11,7 +11,7 @@ from sandbox_kernel.agent.http_server import announce, listen, need_http, read_t
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_policy_options, make_secrets, policy_of
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.policy.sandbox_policy import make_policy
+from sandbox_kernel.policy.sandbox_policy import policy_with
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
 
@@ -34,7 +34,7 @@ def serve(options: argparse.Namespace) -> int:
     if not 0 <= options.queue <= 1_000_000:
         raise InvalidRequest(f"--queue {options.queue} must be between 0 and 1000000")
     need_http()
-    policy = make_policy(options.policy, [], [])
+    policy = policy_with(options.policy or "standard")
     token, made = read_token(options.token_file, TOKEN_VARIABLE)
     with listen(options.host, options.port) as listener:
         announce(f"Serving with {workers} workers", listener, "/run_code", token, made=made)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.model.units import parse_duration, parse_megabytes
-from sandbox_kernel.notebook.options.option_table import BY_NAME
+from sandbox_kernel.notebook.options import cell_options
+from sandbox_kernel.notebook.options.option_table import BY_NAME, Option, parse_fields
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
-from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.receipt import INVISIBLE, MARK, unmarked
 
 if TYPE_CHECKING:
@@ -21,23 +21,17 @@ if TYPE_CHECKING:
 
 POLICY_HELP = f"policy file, or one of: {', '.join(PRESETS)}"
 
-T = TypeVar("T")
 
-
-def _type(parse: Callable[[str, str], T], what: str) -> Callable[[str], T]:
+def _type(option: Option) -> Callable[[str], object]:
     """Return a type for argparse, which prints the message of a wrong value together with the option."""
 
-    def convert(text: str) -> T:
+    def convert(text: str) -> object:
         try:
-            return parse(text, what)
+            return option.parse(text, option.value.lower())
         except InvalidRequest as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
-
-
-#: Seconds from text like ``500ms``, ``5s`` or ``2m``; MB from text like ``64M``, ``1G`` or ``512K``.
-duration, megabytes = _type(parse_duration, "duration"), _type(parse_megabytes, "size")
 
 
 def names(text: str) -> list[str]:
@@ -51,11 +45,14 @@ def names(text: str) -> list[str]:
 def add_option(parser: argparse.ArgumentParser, name: str, *aliases: str, **given: Any) -> None:
     """Add an option that notebooks have too, as their table describes it; ``given`` is what differs here."""
     option = BY_NAME[name]
-    known: dict[str, Any] = {"metavar": option.value, "help": option.help}
+    known: dict[str, Any] = {"help": option.help}
+    known |= {"action": "store_true"} if option.is_flag else {"metavar": option.value}
+    if option.value in ("DURATION", "SIZE"):  # ``policy_of`` parses the others
+        known["type"] = _type(option)
     if option.repeats:
         known |= {"action": "append", "default": []}
-    if option.optional:
-        known |= {"nargs": "?", "const": "."}
+    if option.alone:
+        known |= {"nargs": "?", "const": option.alone}
     parser.add_argument(*aliases, name, **(known | given))
 
 
@@ -72,14 +69,15 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
         "--secret", action="append", default=[], metavar="NAME@HOST",
         help="pass an environment variable as a secret: programs see a placeholder, requests to HOST the value",
     )  # fmt: skip
-    add_option(parser, "--gpu", nargs="?", const="all")
+    add_option(parser, "--gpu")
     add_option(parser, "--policy", help=POLICY_HELP)
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
 
 def policy_of(options: argparse.Namespace) -> SandboxPolicy:
     """Return the policy that the options of a command describe."""
-    return make_policy(options.policy, options.mount, options.allow_net, options.gpu)
+    given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in ("mount", "allow_net", "gpu", "policy")}
+    return cell_options.policy_of(cell_options.CellOptions(**parse_fields(given, BY_NAME)))
 
 
 def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
@@ -106,11 +104,11 @@ def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a kernelspec goes."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for this user (the default)")
-    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
-    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    """Add the options that say where a kernelspec goes: all set ``prefix``, which is None for the user's folder."""
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--user", action="store_const", dest="prefix", const=None, help="for this user (the default)")
+    add("--sys-prefix", action="store_const", dest="prefix", const=sys.prefix, help="into this environment")
+    add("--prefix", metavar="PATH", help="below this folder")
 
 
 class Echo:
@@ -160,8 +158,6 @@ def say(text: str, *, to: TextIO | None = None, end: str = "\n") -> None:
 
 def ask(question: str, *words: str) -> str:
     """Ask at the terminal, and return the word that was typed; empty for every other answer."""
-    import termios  # few runs ask
-
     # What was typed before the question answers another one, perhaps of the program.
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     say(f"{question} Type {' or '.join(words)}; Enter: no. ", end="")

@@ -6,37 +6,40 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_place_options, duration, megabytes, say
+from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_place_options, say
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, PAGE_TIMEOUT_S
+from sandbox_kernel.model.units import duration_text
+from sandbox_kernel.notebook.options.cell_options import policy_rows
+from sandbox_kernel.notebook.options.option_table import BY_SETTING
 from sandbox_kernel.policy import PRESETS
-from sandbox_kernel.policy.sandbox_policy import make_policy, parse_mount
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.wrapped import kernelspecs
 from sandbox_kernel.wrapped.needed_files import needed_files
-from sandbox_kernel.wrapped.record import check_path, describe, read
-from sandbox_kernel.wrapped.wrap_options import WrapOptions
+from sandbox_kernel.wrapped.record import describe, read
 
 _NOTEBOOK = "the folder of the notebook"
+_USUAL_MEMORY = f"in a page a quarter of the machine's, else {DEFAULT_MEMORY_MB}M"
+_USUAL_TIME = f"in a page {duration_text(PAGE_TIMEOUT_S)}, else none"
 
 
 def add_wrap_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``wrap``."""
     add = parser.add_argument
     add("name", metavar="NAME", help="the kernel, as 'jupyter kernelspec list' names it")
-    add_option(parser, "--policy", default="", help=POLICY_HELP)
+    add_option(parser, "--policy", help=POLICY_HELP)
     add_option(parser, "--mount")
     add_option(parser, "--allow-net")
     add_option(
-        parser, "--memory", "-m", type=megabytes, default=DEFAULT_MEMORY_MB, metavar="2G",
-        help=f"memory limit of the kernel and its processes ({DEFAULT_MEMORY_MB}M)",
+        parser, "--memory", "-m", type=str, metavar="2G",
+        help=f"memory limit of the kernel and its processes ({_USUAL_MEMORY})",
     )  # fmt: skip
-    add_option(parser, "--timeout", "-t", type=duration, metavar="60s", help="time limit of one cell (none)")
-    add("--record", default="", metavar="FILE", help="add what each kernel did to this file, when it ends")
+    add_option(parser, "--timeout", "-t", type=str, metavar="60s", help=f"time limit of one cell ({_USUAL_TIME})")
+    add("--record", metavar="FILE", help=BY_SETTING["record"].help)
     add_option(
-        parser, "--here", default="", metavar="DIR",
+        parser, "--here", metavar="DIR",
         help="work on a folder (the notebook's own without =DIR), copy-on-write: see sandbox-kernel changes",
     )  # fmt: skip
     add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")
@@ -47,31 +50,19 @@ def add_wrap_arguments(parser: argparse.ArgumentParser) -> None:
 def wrap(options: argparse.Namespace) -> int:
     """Check the options, and write the kernelspec of the wrapped kernel."""
     original = kernelspecs.find_original(options.name)
-    # A relative path of a policy file or a mount means this folder, not the one that a notebook will be in.
-    policy = options.policy if options.policy in ("", *PRESETS) else os.path.abspath(options.policy)
-    make_policy(policy or None, options.mount, options.allow_net)
-    mounts = tuple(mount if mount.startswith(("/", "~")) else os.path.abspath(mount) for mount in options.mount)
-    chosen = WrapOptions(
-        command=kernelspecs.command_of(original),
-        env=original.env,
-        resource_dir=original.resource_dir,
-        interrupt=original.interrupt_mode,
-        policy=policy,
-        mounts=mounts,
-        domains=tuple(options.allow_net),
-        memory_mb=options.memory,
-        timeout_s=options.timeout,
-        record=check_path(options.record) if options.record else "",
-        # A path that does not depend on where one is; the notebook's own folder stays that.
-        here=options.here if options.here in ("", ".") else ProjectFolder(options.here).path,
+    asked = {name: getattr(options, row.name[2:].replace("-", "_"), None) or None for name, row in BY_SETTING.items()}
+    chosen = kernelspecs.options_for(original, kernelspecs.command_of(original), asked)
+    # A relative path of a mount or a project means this folder, not the one that a notebook will be in.
+    hosts = [mount.host if mount.host[0] in "/~" else os.path.abspath(mount.host) for mount in chosen.mounts]
+    chosen = replace(
+        chosen,
+        mounts=tuple(replace(mount, host=host) for mount, host in zip(chosen.mounts, hosts, strict=True)),
+        here=chosen.here if chosen.here in ("", ".") else ProjectFolder(chosen.here).path,
     )
-    needed_files(chosen.command, chosen.env, chosen.resource_dir)
-    prefix = sys.prefix if options.sys_prefix else options.prefix
-    made = kernelspecs.wrap(
-        options.name, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix
-    )
+    named = {"name": options.new_name, "display_name": options.display_name, "prefix": options.prefix}
+    made = kernelspecs.wrap(options.name, chosen, **named)
     print(f"wrapped kernel {options.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
-    for host in (parse_mount(mount).host for mount in mounts):
+    for host in hosts:
         if not os.path.exists(os.path.expanduser(host)):
             sys.stderr.write(f"sandbox-kernel: {host!r} is not there; the kernel does not start until it is\n")
     return 0
@@ -132,28 +123,23 @@ def _facts(kernel: kernelspecs.WrappedKernel) -> dict[str, object]:
     facts: dict[str, object] = {"name": kernel.name, "display_name": kernel.display_name, "wraps": kernel.wraps}
     try:
         files = needed_files(options.command, options.env, options.resource_dir)
-        policy = make_policy(options.policy or None, options.mounts, options.domains)
+        policy = options.sandbox_policy()
     except SandboxError as error:
         return {**facts, "problem": str(error)}
+    rows = dict(policy_rows(policy))
     # A preset means the folder in which a kernel is started; here that would be the folder of this command.
-    here, of_preset = os.getcwd(), options.policy in PRESETS
-    shown = {path.path: _NOTEBOOK if of_preset and path.path == here else path.path for path in policy.allowed_paths}
-    paths = [f"{shown[path.path]} ({path.mode.value})" for path in policy.allowed_paths]
-    paths += [f"{mount.host} at {mount.guest}{' (writable)' if mount.writable else ''}" for mount in policy.mounts]
+    if options.policy in PRESETS:
+        rows["files"] = rows["files"].replace(os.getcwd(), _NOTEBOOK)
+    works_on = f"{_NOTEBOOK if options.here == '.' else options.here}, copy-on-write (sandbox-kernel changes)"
+    if not options.here:
+        empty = f"{_NOTEBOOK} if the policy shows it, else an empty folder that ends with the kernel"
+        works_on = _NOTEBOOK if _NOTEBOOK in rows["files"] else empty
     return {
         **facts,
         "policy": options.policy or "standard",
         "files_of_the_kernel": [grant.target for grant in files.grants],
-        "files_of_the_policy": paths,
-        "works_on": _works_on(options.here, shown=_NOTEBOOK in shown.values()),
-        "network": ["every public address"] if policy.network else [rule.domain for rule in policy.network_rules],
-        "memory": f"{options.memory_mb} MB",
-        "time_of_a_cell": f"{options.timeout_s:g} s" if options.timeout_s is not None else "no limit",
+        **rows,
+        "works_on": works_on,
+        "memory": f"{options.memory_mb} MB" if "memory" in options.settings() else _USUAL_MEMORY,
+        "time_of_a_cell": f"{options.timeout_s:g} s" if options.timeout_s is not None else _USUAL_TIME,
     }
-
-
-def _works_on(here: str, *, shown: bool) -> str:
-    if not here:
-        empty = "an empty folder that ends with the kernel"
-        return _NOTEBOOK if shown else f"{_NOTEBOOK} if the policy shows it, else {empty}"
-    return f"{_NOTEBOOK if here == '.' else here}, copy-on-write (sandbox-kernel changes)"

@@ -16,8 +16,7 @@ folder                            runs under                          may import
                                   wrapped kernel (``in_ipykernel``)
 ``wasm``                          the host's Python                   wasmtime; pip in ``pip_in_jail``
 ``wasm/inside/*.py``,             CPython inside WebAssembly, as      the standard library; no module imports them:
-                                  source that is sent                 they are read as text
-``functions/host_in_wasm``
+``functions/calling``             source that is sent                 they are read as text
 ``node/*.js``                     Node.js                             its own modules
 ``wasm/inside/*.js``,             QuickJS inside WebAssembly          nothing
 ``functions/host_object.js``

@@ -14,15 +14,7 @@ from sandbox_kernel.policy import SandboxPolicy
 
 
 class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
-    """A sandbox of this machine. Use it as a context manager, or call ``close``.
-
-    Args:
-        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
-        size: Memory, disk and output.
-        timeout: Seconds that a command may take when the agent gives no limit.
-        functions: Functions of the host that commands may call.
-
-    """
+    """A ``SandboxMachine``, as a context manager or until ``close``. ``timeout`` is for commands without a limit."""
 
     def __init__(
         self,
@@ -38,7 +30,6 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
 
     @property
     def id(self) -> str:
-        """See ``BaseSandbox``."""
         return self._id
 
     def __enter__(self) -> SandboxKernelBackend:
@@ -60,12 +51,10 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
         return ExecuteResponse(output=output, exit_code=code, truncated=result.stdout_truncated)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """See ``BaseSandbox``."""
         done = [(path, *_tried(self._machine.write, path, data)) for path, data in files]
         return [FileUploadResponse(path=path, error=error) for path, _, error in done]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """See ``BaseSandbox``."""
         done = [(path, *_tried(self._machine.read, path)) for path in paths]
         return [FileDownloadResponse(path=path, content=content, error=error) for path, content, error in done]
 

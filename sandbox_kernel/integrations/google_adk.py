@@ -26,13 +26,7 @@ _MAX_FILES, _MAX_BYTES, _MAX_SESSIONS = 100, 64 << 20, 64
 
 
 class SandboxKernelCodeExecutor(BaseCodeExecutor):  # type: ignore[misc]
-    """Runs Python code of an agent. With ``stateful``, each execution id has a session that keeps its variables.
-
-    Args:
-        policy: What programs may read, write, reach and start; the preset ``standard`` for None.
-        memory_mb: Memory limit in MB.
-
-    """
+    """Runs Python code of an agent. With ``stateful``, each execution id has a session that keeps its variables."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     policy: SandboxPolicy | None = None

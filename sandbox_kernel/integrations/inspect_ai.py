@@ -25,13 +25,7 @@ _LONGEST_S = 3600.0
 
 @sandboxenv(name="sandbox_kernel")
 class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
-    """One sandbox for each sample.
-
-    Args:
-        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
-        size: Memory, disk and output.
-
-    """
+    """One ``SandboxMachine`` for each sample."""
 
     def __init__(self, policy: SandboxPolicy | None = None, size: MachineSize | None = None) -> None:
         super().__init__()
@@ -54,7 +48,6 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        """See ``SandboxEnvironment``."""
         for environment in environments.values():
             if isinstance(environment, cls):
                 await asyncio.to_thread(environment._machine.close)
@@ -85,16 +78,13 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
             raise TimeoutError(why)
         if result.exit_code == 126 and "ermission denied" in result.stderr:
             raise PermissionError(f"{cmd[0]} may not be executed: {result.stderr.strip()[-200:]}")
-        for name, cut, text in (
-            ("stdout", result.stdout_truncated, result.stdout),
-            ("stderr", result.stderr_truncated, result.stderr),
-        ):
-            if cut:
-                raise OutputLimitExceededError(f"{self._machine.size.output_bytes} bytes of {name}", text)
+        for name in ("stdout", "stderr"):
+            if getattr(result, f"{name}_truncated"):
+                most = self._machine.size.output_bytes
+                raise OutputLimitExceededError(f"{most} bytes of {name}", getattr(result, name))
         return ExecResult(success=code == 0, returncode=code, stdout=result.stdout, stderr=result.stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """See ``SandboxEnvironment``."""
         data = contents.encode() if isinstance(contents, str) else contents
         await asyncio.to_thread(self._machine.write, file, data)
 
@@ -105,7 +95,6 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        """See ``SandboxEnvironment``."""
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await asyncio.to_thread(self._machine.read, file, most)

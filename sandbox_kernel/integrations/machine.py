@@ -1,7 +1,6 @@
 """A sandbox that is used like a small machine: commands one after the other, and files by their absolute paths.
 
-Agent frameworks see sandboxes this way. It is one command session: files below ``/box`` and ``/tmp`` stay from command
-to command; variables and the working directory do not. A command that is stopped at a limit is rolled back.
+It is one command session: files stay from command to command, variables and the working directory do not.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.walls import WORK
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.open_session import open_session
 
-WORK = "/box"
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
 _TRANSFER = ".machine"
 #: Exit codes of the shell functions below, and the errors they mean.
@@ -36,7 +35,7 @@ class MachineSize:
 
 
 class SandboxMachine:
-    """One machine. ``close`` ends it. Safe to use from several threads; commands wait for each other."""
+    """One machine, until ``close``. Safe to use from several threads; commands wait for each other."""
 
     def __init__(
         self,
@@ -73,10 +72,7 @@ class SandboxMachine:
         timeout: float | None = None,
         together: bool = False,
     ) -> ExecResult:
-        """Run a line for the shell, or a program and its arguments. It may start processes that go on afterwards.
-
-        ``together``: standard error goes to standard output, in the order of writing.
-        """
+        """Run a shell line, or a program and its arguments. ``together``: standard error goes to standard output."""
         for name in env or {}:
             if not name.isidentifier() or not name.isascii():
                 raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
@@ -108,10 +104,7 @@ class SandboxMachine:
         self._check(done, path)
 
     def read(self, path: str, most_bytes: int = 1 << 62) -> bytes:
-        """Return the content of a file. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``.
-
-        ``most_bytes``: raises ``ValueError`` for a larger file.
-        """
+        """Return a file. Relative paths begin at ``/box``. Raises the ``OSError`` of ``open``, or ``ValueError``."""
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
             done = self.run(

@@ -1,7 +1,6 @@
-"""mini-swe-agent: a sandbox as ``Environment``, for ``DefaultAgent(model, SandboxKernelSweEnvironment())``.
+"""mini-swe-agent: a sandbox as ``Environment``. Needs the extra of that name.
 
-Needs the extra ``mini-swe-agent``. Also by name: ``environment_class:
-sandbox_kernel.integrations.mini_swe_agent.SandboxKernelSweEnvironment`` in a configuration file.
+In a configuration file: ``environment_class: sandbox_kernel.integrations.mini_swe_agent.SandboxKernelSweEnvironment``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Any
 from minisweagent.exceptions import Submitted
 from pydantic import BaseModel
 
-from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine, ended
+from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine, ended
+from sandbox_kernel.jail.walls import WORK
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -30,13 +30,7 @@ class SweEnvironmentConfig(BaseModel):
 
 
 class SandboxKernelSweEnvironment:
-    """Runs each command of the agent in one sandbox. ``close`` ends it.
-
-    Args:
-        config_class: The class of the configuration.
-        kwargs: Fields of the configuration.
-
-    """
+    """Runs each command of the agent in one sandbox. ``close`` ends it. ``kwargs`` are fields of the configuration."""
 
     def __init__(self, *, config_class: type[SweEnvironmentConfig] = SweEnvironmentConfig, **kwargs: Any) -> None:
         self.config = config_class(**kwargs)

@@ -23,7 +23,8 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine, ended
+from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine, ended
+from sandbox_kernel.jail.walls import WORK
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -55,7 +56,6 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
             await asyncio.to_thread(machine.close)
 
     async def running(self) -> bool:
-        """See ``BaseSandboxSession``."""
         return self._machine is not None
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
@@ -129,15 +129,7 @@ def _bytes(data: io.IOBase) -> bytes:
 
 
 class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
-    """Makes sessions for ``SandboxAgent``: ``RunConfig(sandbox=SandboxRunConfig(client=SandboxKernelClient()))``.
-
-    Args:
-        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
-        size: Memory, disk and output of each session.
-        timeout: Seconds that a command may take when the agent gives no limit.
-        functions: Functions of the host that commands may call with the command ``host``.
-
-    """
+    """Makes sessions for ``SandboxAgent``: ``RunConfig(sandbox=SandboxRunConfig(client=SandboxKernelClient()))``."""
 
     backend_id = "sandbox_kernel"
     supports_default_options = True
@@ -172,7 +164,6 @@ class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
         return self._wrap_session(SandboxKernelAgentSession(state, self._make, self._timeout))
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
-        """See ``BaseSandboxClient``."""
         inner = session._inner
         if not isinstance(inner, SandboxKernelAgentSession):
             raise InvalidRequest(f"this is no session of SandboxKernelClient: {type(inner).__name__}")
@@ -187,5 +178,4 @@ class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
         return self._wrap_session(SandboxKernelAgentSession(state, self._make, self._timeout))
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
-        """See ``BaseSandboxClient``."""
         return self._deserialize_session_state_payload(payload, SandboxKernelSessionState)

@@ -55,15 +55,7 @@ _sandbox_kernel_prelude()
 
 
 class SandboxKernelExecutor(PythonExecutor):  # type: ignore[misc]
-    """Runs the code of a ``CodeAgent`` in one Python session. ``cleanup`` ends it.
-
-    Args:
-        policy: What the code may read, write, reach and start; the preset ``standard`` for None.
-        memory_mb: Memory limit in MB.
-        timeout: Seconds that one action may take; then it is stopped and undone.
-        function_limits: How much the tools may use in one action.
-
-    """
+    """Runs the code of a ``CodeAgent`` in one Python session, until ``cleanup``. ``timeout`` is for one action."""
 
     def __init__(
         self,

@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
-from sandbox_kernel.jail.accounting.processes import tree
+from sandbox_kernel.jail.accounting.processes import read_once, tree
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail
 from sandbox_kernel.jail.root_user import is_closed, package_of, plan_stage, reachable_by_all
@@ -20,11 +21,17 @@ from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.spawner import SpawnOrder, viewed_places
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.jail.walls import GUEST, HERE, WORK, Places, Walls
+from sandbox_kernel.jail.walls import CELL, GUEST, HERE, TMP, WORK, Places, Walls
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import own_places, written_place
+from sandbox_kernel.util.linux_calls import closed_after, memfd_create
 from sandbox_kernel.workspace.given_grants import exchanged
 from sandbox_kernel.workspace.tree.beneath import mount_of
+
+#: TCP connections of one jail. Each that its program has not accepted may hold 128 KB, which no control group counts
+#: and which the machine has only so much of (``net.ipv4.tcp_mem``).
+MAX_SOCKETS = 2000
+_SOCKETS_S = 0.2
 
 _OTHER_PLACE = (
     "programs may write there and may have put it in the way; remove it, or choose a place outside of what they may "
@@ -37,10 +44,16 @@ class NamespaceJail(Jail):
 
     places = Places()
     forks_ahead = True
+    _next_look = 0.0
 
     def _open_box(self) -> int:
         """See ``Jail``. The descriptor stays valid after the namespace is gone."""
-        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for place in () if self.meter.exact else (TMP, "/dev/shm", CELL):
+            self.more_fds.append(self._opened(place))
+        return self._opened(WORK)
+
+    def _opened(self, place: str) -> int:
+        return os.open(f"/proc/{self.init_pid}/root{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def kill(self) -> None:
         """See ``Jail``. A child that bubblewrap has not set up yet does not die with it, so it is killed too."""
@@ -69,10 +82,21 @@ class NamespaceJail(Jail):
         return rest
 
     def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``. The work folder is its own file system: the kernel limits its size, not the number of files."""
-        seen = os.fstatvfs(self.box_fd)
-        too_many = seen.f_files - seen.f_ffree > MAX_INODES
-        return Disk(full=too_many or seen.f_bavail == 0, over=too_many)
+        """See ``Jail``. The work folder is a file system: the kernel limits its size, not the number of files."""
+        box, *more = [os.fstatvfs(fd) for fd in (self.box_fd, *self.more_fds)]
+        too_many = sum(each.f_files - each.f_ffree for each in (box, *more)) > MAX_INODES
+        return Disk(full=too_many or box.f_bavail == 0, over=too_many)
+
+    def has_too_many_sockets(self) -> bool:
+        """See ``Jail``. The network is the jail's own. To ask costs as much as all other limits do."""
+        found, now = 0, time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + _SOCKETS_S
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it ends just now
+            for name in ("sockstat", "sockstat6"):
+                found += int(read_once(f"/proc/{self.init_pid}/net/{name}").partition(b": inuse")[2].split(None, 1)[0])
+        return found > MAX_SOCKETS
 
 
 class BubblewrapJail(NamespaceJail):
@@ -89,7 +113,6 @@ class BubblewrapJail(NamespaceJail):
         self._launch()
 
     def _command(self, control: int, channel: int) -> SpawnOrder:
-        """See ``Jail``."""
         walls = self._shown = _with_runtime_kept(self.walls)
         _check_places((*walls.runtime, *walls.grants))
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
@@ -110,7 +133,6 @@ class BubblewrapJail(NamespaceJail):
         return memory_file("filter", program), ()
 
     def _find_init(self, deadline: float) -> int:
-        """See ``Jail``."""
         text = b""
         while not text.rstrip().endswith(b"}"):
             self._wait_readable(self._info_fd, deadline)
@@ -142,10 +164,8 @@ class BubblewrapJail(NamespaceJail):
                 fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 raise PolicyViolation(f"{source!r} cannot be shown at {target!r}: {_OTHER_PLACE}") from None
-            try:
+            with closed_after(fd):
                 found, mount = os.fstat(fd), mount_of(fd)[1].split()[1]
-            finally:
-                os.close(fd)
             if identity is not None and (identity != (found.st_dev, found.st_ino) or mount not in mounts):
                 raise exchanged(source)
             mounts.discard(mount)
@@ -159,11 +179,7 @@ class BubblewrapJail(NamespaceJail):
 
 
 def _check_places(mounts: Iterable[Grant]) -> None:
-    """Raise ``PolicyViolation`` for a link on the way to a place that lies in a mount.
-
-    Bubblewrap makes missing places, and would make them on the host where a link of a program leads. What one sandbox
-    may only read, another one may write to.
-    """
+    """Raise ``PolicyViolation`` for a link in a mount on the way to a place: it would be made where that leads."""
     by_target = {mount.target: mount for mount in mounts}
     for target in by_target:
         parts = target.split("/")
@@ -220,7 +236,7 @@ def _bubblewrap_command(
     shared = [guest, *(grant.source for grant in walls.runtime)]
     here = [] if walls.here is None else [walls.here]
     granted = [*(grant.source for grant in walls.grants), *here]
-    args_fd = os.memfd_create("arguments", 0)
+    args_fd = memfd_create("arguments")
     opened.append(args_fd)
 
     def write_args(sources: dict[str, str] | None) -> None:

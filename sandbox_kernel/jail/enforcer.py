@@ -22,10 +22,7 @@ from sandbox_kernel.util.values import dataclass
 
 
 def start_jail(walls: Walls) -> Jail:
-    """Start a jail. Returns before its walls are up; call ``Jail.wait_ready``.
-
-    Raises ``EnforcerFailed`` when the host lacks something now: descriptors, memory, the enforcer's program.
-    """
+    """Start a jail, for whose walls ``wait_ready`` waits. ``EnforcerFailed``: the host lacks something now."""
     try:
         if walls.enforcer == bubblewrap.NAME:
             return BubblewrapJail(walls)
@@ -72,16 +69,7 @@ class Enforcer:
 
 
 def get_enforcer(name: str = "auto") -> Enforcer:
-    """Return an enforcer that works on this host.
-
-    Args:
-        name: ``bubblewrap``, ``landlock``, or ``auto`` for the best one that works here.
-
-    Raises:
-        EnforcerUnavailable: It does not work here; the message has the reason and what to do.
-        InvalidRequest: There is no enforcer of this name.
-
-    """
+    """Return an enforcer, with ``auto`` the best one here; ``EnforcerUnavailable`` says why not and what to do."""
     if name in MISSING:
         raise EnforcerUnavailable(name, _no_enforcer_for(MISSING[name]))
     if name not in NAMES:

@@ -1,7 +1,8 @@
 """The messages between the host and the gate inside a jail, in both directions, validated on arrival.
 
 The gate is our program, but it has the same uid as hostile code. Its messages are therefore checked as if they were
-hostile: small frames, JSON objects, known fields of known types.
+hostile: small frames, JSON objects, known fields of known types; by hand, because to import msgspec takes longer than
+a run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.walls import Warm
 from sandbox_kernel.util import wire
+from sandbox_kernel.util.linux_calls import F_GET_SEALS, UNCHANGEABLE, closed_after
 from sandbox_kernel.util.values import dataclass
 
 #: The largest message that the gate may send.
@@ -72,7 +74,7 @@ class Step:
     reports: bool = False
     #: Files that the host receives when the step succeeded, all or none of them (``JobOutcome.kept``).
     keeps: Sequence[str] = ()
-    #: Name, signature and documentation of the host functions that the step may call; None gives it no hatch.
+    #: Name, signature and documentation of the host functions that the step may call; None gives it no call socket.
     functions: Sequence[Sequence[str]] | None = None
     #: Whether ``seccomp`` leaves forks to the host, which gets a descriptor to decide them with the first byte of the
     #: channel.
@@ -102,14 +104,14 @@ def send_order(
     *,
     listener: bool,
     descriptors: Sequence[int] = (),
-    hatch: int | None = None,
+    call_socket: int | None = None,
 ) -> None:
     """Send an order to a gate: a header with the sizes of the blobs, open files, then the blobs.
 
-    ``hatch`` goes with the open files, as the last: the hatch to host functions, for every step that has ``functions``.
+    ``call_socket`` goes with the open files, as the last; every step that has ``functions`` gets it.
     """
-    handed = [*descriptors] if hatch is None else [*descriptors, hatch]
-    order: dict[str, object] = {"listener": listener, "descriptors": len(handed), "hatch": hatch is not None}
+    handed = [*descriptors] if call_socket is None else [*descriptors, call_socket]
+    order: dict[str, object] = {"listener": listener, "descriptors": len(handed), "calls": call_socket is not None}
     blobs: list[bytes] = []
     sent_files, sent_steps = [], []
     for file in files:
@@ -177,20 +179,14 @@ def number(message: Mapping[str, object], key: str) -> float:
     return value
 
 
-def exit_code(message: Mapping[str, object]) -> int:
-    """Return the exit code of a process: negative for a signal. Raises ``EnforcerFailed`` when it is malformed."""
-    value = message.get("code")
-    if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 255:
-        raise EnforcerFailed("gate", "a message out of the jail has no usable 'code'; it was ended")
-    return value
-
-
 def step_exit(message: Mapping[str, object]) -> StepExit:
     """Return the end of a step. Raises ``EnforcerFailed`` when the message is malformed."""
-    flags = message.get("flags", [])
+    code, flags = message.get("code"), message.get("flags", [])
+    if isinstance(code, bool) or not isinstance(code, int) or not -128 <= code <= 255:
+        raise EnforcerFailed("gate", "a message out of the jail has no usable 'code'; it was ended")
     known = ("memory", "open_files", "disk", "processes")
     return StepExit(
-        code=exit_code(message),
+        code=code,
         cpu_seconds=number(message, "cpu"),
         max_rss_bytes=int(number(message, "maxrss")),
         flags=tuple(name for name in known if name in flags) if isinstance(flags, list) else (),
@@ -208,7 +204,7 @@ def host_names(value: object) -> tuple[str, ...]:
 def broken(message: Mapping[str, object]) -> str:
     """Return the reason why a step was not started."""
     value = message.get("message")
-    return readable_text(value[:1000]) if isinstance(value, str) else "no reason was given"
+    return wire.encodable(value[:1000]) if isinstance(value, str) else "no reason was given"
 
 
 def question(said: bytes) -> str | None:
@@ -220,12 +216,7 @@ def question(said: bytes) -> str | None:
         prompt = wire.parse_json(line).get("ask")
     except (ValueError, RecursionError, AttributeError):
         return None
-    return readable_text(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None
-
-
-def readable_text(text: str) -> str:
-    """Replace lone surrogates by question marks, so that the text can be encoded."""
-    return text.encode("utf-8", "replace").decode()
+    return wire.encodable(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None
 
 
 def answer(value: str | None) -> bytes:
@@ -237,7 +228,6 @@ def answer(value: str | None) -> bytes:
 
 #: How many files a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
-_UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def receive_with_files(sock: socket.socket, size: int, files: int) -> tuple[bytes, list[int]]:
@@ -262,25 +252,20 @@ def receive_listener(sock: socket.socket) -> socket.socket:
 
 
 def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
-    """Return the contents of the files that the gate handed over, or nothing if one is not acceptable. Closes them.
-
-    Only sealed memory files are accepted, so the program cannot change a file after it was handed over.
-    """
+    """Return the contents of handed-over files, or none if one is not sealed and could be changed. Closes them."""
     contents = []
     for fd in descriptors:
-        try:
+        with closed_after(fd):
             if _is_sealed(fd) and os.fstat(fd).st_size <= most_bytes:
                 os.lseek(fd, 0, os.SEEK_SET)
                 with open(fd, "rb", closefd=False) as file:
                     contents.append(file.read(most_bytes))
-        finally:
-            os.close(fd)
     return tuple(contents) if len(contents) == len(descriptors) else ()
 
 
 def _is_sealed(fd: int) -> bool:
     """Whether the file can never be changed again. Only memory files can be sealed."""
     try:
-        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
+        return fcntl.fcntl(fd, F_GET_SEALS) & UNCHANGEABLE == UNCHANGEABLE
     except OSError:
         return False

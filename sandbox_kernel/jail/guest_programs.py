@@ -7,24 +7,21 @@ import functools
 import importlib.util
 import os
 
+from sandbox_kernel.util.linux_calls import memfd_create
+
 
 @functools.lru_cache(maxsize=1)
 def guest_folder() -> str:
-    """Return the folder of the programs that run inside jails, and compile them to bytecode if possible.
-
-    Jails see the folder read-only. A program that is not compiled here is compiled again at every start.
-    """
+    """Return the folder of our programs for jails, compiled if possible: jails see the folder read-only."""
     package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     folder = os.path.join(package, "guest")
-    programs = [
-        os.path.join(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(".py")
-    ]
-    for source in programs:
-        if not _is_compiled(source):
-            import compileall
+    for place, _, names in os.walk(folder):
+        for source in (os.path.join(place, name) for name in names if name.endswith(".py")):
+            if not _is_compiled(source):
+                import compileall
 
-            with contextlib.suppress(OSError):
-                compileall.compile_file(source, quiet=2, force=True)
+                with contextlib.suppress(OSError):
+                    compileall.compile_file(source, quiet=2, force=True)
     return folder
 
 
@@ -50,7 +47,7 @@ def start_of(module: str) -> str:
 
 def memory_file(name: str, data: bytes) -> int:
     """Return a descriptor of a memory file with this content, for a child to read. The caller closes it."""
-    fd = os.memfd_create(name, 0)
+    fd = memfd_create(name)
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -15,8 +15,10 @@ from functools import partial
 
 from sandbox_kernel.jail.accounting.processes import runs, tasks, tree
 from sandbox_kernel.jail.rules.syscalls import ARCHES, number
-from sandbox_kernel.jail.streams import Feeder
+from sandbox_kernel.jail.streams import Feeder, ListenerFailed
 from sandbox_kernel.model import OnInput
+from sandbox_kernel.util.linux_calls import closed_after
+from sandbox_kernel.util.wire import encodable
 
 #: The longest line that ``input()`` returns.
 MAX_INPUT = 32 << 10
@@ -68,7 +70,7 @@ class InputPrompt:
         """The answer in a form that a program can read; None for the end of input."""
         if self.failure is not None or self.value is None:
             return None
-        return str(self.value)[:MAX_INPUT].encode("utf-8", "replace").decode()
+        return encodable(str(self.value)[:MAX_INPUT])
 
     def close(self) -> None:
         """Drop the prompt: the answer is no longer needed. May be called twice."""
@@ -87,7 +89,7 @@ class InputPrompts:
     """The prompts of one run, watched by its loop with ``selector``.
 
     ``before`` is called before the user is asked, so that earlier output is shown first; ``interrupted`` when the user
-    interrupts instead of answering. The loop raises what ``failed`` makes of another exception of ``on_input``.
+    interrupts instead of answering. For another exception of ``on_input`` the loop raises ``ListenerFailed``.
     """
 
     def __init__(
@@ -96,10 +98,9 @@ class InputPrompts:
         on_input: OnInput,
         before: Callable[[], None],
         interrupted: Callable[[], None],
-        failed: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
         self._selector, self._on_input, self._before = selector, on_input, before
-        self._interrupted, self._failed = interrupted, failed
+        self._interrupted = interrupted
         #: The prompt that is open now.
         self.open: InputPrompt | None = None
         #: How long answered prompts were open, in seconds, all together.
@@ -121,7 +122,7 @@ class InputPrompts:
             self._interrupted()
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
-            raise self._failed(asking.failure)
+            raise ListenerFailed(asking.failure)
         answered(asking.text)
 
     def close(self) -> None:
@@ -133,29 +134,26 @@ class InputPrompts:
 # Asks the user for a line when a program waits for input. Called at each tick of the loop that watches the program.
 
 #: Seconds between two checks; short enough for a person not to notice.
-LOOK_S = 0.04
+CHECK_S = 0.04
 #: After this many checks in a row without a result, checking is given up.
 _LOOKS = 5
 
 
 class InputWatch:
-    """The standard input of one run whose user can be asked.
-
-    If it cannot be detected whether the program waits, the input ends at once, as if there were no user.
-    """
+    """The standard input of a run whose user can be asked; it ends at once where it cannot be told that one waits."""
 
     def __init__(self, feeder: Feeder, selector: selectors.BaseSelector, questions: InputPrompts) -> None:
         self._feeder, self._selector, self._questions = feeder, selector, questions
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._seen_waiting = False
         self._in_vain = 0
 
-    def look(self, init_pid: int) -> None:
+    def check(self, init_pid: int) -> None:
         """Ask the user if the program waits and no prompt is open."""
         now = time.monotonic()
-        if now < self._next_look or self._questions.open is not None or not self._feeder.idle:
+        if now < self._next_check or self._questions.open is not None or not self._feeder.idle:
             return
-        self._next_look = now + LOOK_S
+        self._next_check = now + CHECK_S
         try:
             waits = waits_for_input(init_pid, self._feeder.fd)
         except CannotTell:
@@ -221,10 +219,7 @@ def waits_for_input(init_pid: int, pipe_fd: int) -> bool:
 
 
 def _reads(task: str, pipe: str) -> bool | None:
-    """Whether a thread, given by its folder below /proc, waits for this pipe; None when it may not be examined.
-
-    Threads may have their own descriptors.
-    """
+    """Whether a thread (a folder below /proc) waits for this pipe; None when it may not be examined."""
     try:
         return any(_is(task, fd, pipe) for fd in _read_by(task))
     except PermissionError:
@@ -269,8 +264,5 @@ def _is(task: str, fd: int, pipe: str) -> bool:
 def _memory(task: str, address: int, size: int) -> bytes:
     if not size:
         return b""
-    fd = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)) as fd:
         return os.pread(fd, size, address)
-    finally:
-        os.close(fd)

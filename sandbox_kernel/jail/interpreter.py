@@ -44,10 +44,7 @@ def is_system(path: str) -> bool:
 
 
 def outermost(paths: list[str]) -> list[str]:
-    """Return the shortest list of existing paths that covers all of these, without the system folders.
-
-    A folder that contains the user's home is never returned, because it must not be shown.
-    """
+    """Return the fewest existing paths that cover these, without system folders and what contains the user's home."""
     home = os.path.realpath(os.path.expanduser("~"))
     chosen: list[str] = []
     for path in sorted({os.path.normpath(p) for p in paths}, key=lambda p: (p.count("/"), p)):

@@ -27,6 +27,7 @@ from sandbox_kernel.jail.root_user import own_user
 from sandbox_kernel.jail.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.streams import CHUNK, readable
 from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.util.linux_calls import pidfd_open, pidfd_send_signal
 from sandbox_kernel.workspace.given_grants import exchanged, identity_of
 
 #: How long the start of a jail may take on a busy machine.
@@ -60,6 +61,8 @@ class Jail(ABC):
         self.init_pid = 0
         self.init_fd = -1
         self.box_fd = -1
+        #: The other file systems in memory, where the host counts their files.
+        self.more_fds: list[int] = []
         #: What the program changes in the folder that it works on (``Walls.here``); -1 without one.
         self.layer_fd = -1
         #: The settings of that mount, with which the host has looked-up names forgotten; -1 where there are none.
@@ -104,7 +107,6 @@ class Jail(ABC):
                 os.close(fd)
 
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
-        """Start the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
         start = self._command(*ends)
         passed = (*ends, *start.pass_fds)
@@ -132,6 +134,10 @@ class Jail(ABC):
     def disk(self, *, last: bool = False) -> Disk:
         """Measure the work folder. Called at every tick of a run, and with ``last`` when the run is over."""
 
+    def has_too_many_sockets(self) -> bool:
+        """Whether sockets inside may hold more memory than a limit sees. Called at every tick."""
+        return False
+
     def disk_anew(self) -> Disk:
         """Measure again without earlier results, for a cell that begins: files may have been deleted since."""
         return self.disk()
@@ -141,7 +147,7 @@ class Jail(ABC):
         deadline = time.monotonic() + START_TIMEOUT_S
         try:
             self.init_pid = self._find_init(deadline)
-            self.init_fd = os.pidfd_open(self.init_pid)
+            self.init_fd = pidfd_open(self.init_pid)
             # The init becomes the gate. It is moved into its group while it starts, which costs no extra time.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
@@ -179,7 +185,7 @@ class Jail(ABC):
         """Kill every process inside; does not wait for their end."""
         if self.init_fd >= 0:
             with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
+                pidfd_send_signal(self.init_fd, signal.SIGKILL)
         if self.starter is not None and self.starter.poll() is None:
             self.starter.kill()
         if self.init_fd < 0:
@@ -227,6 +233,8 @@ class Jail(ABC):
                 with contextlib.suppress(OSError):
                     os.close(getattr(self, name))
                 setattr(self, name, -1)
+        while self.more_fds:
+            os.close(self.more_fds.pop())
 
     def take_box(self) -> int:
         """Return the descriptor of the work folder. It stays readable after the jail's end; the caller closes it."""
@@ -244,7 +252,6 @@ class Jail(ABC):
             raise EOFError("the gate inside did not start")
 
     def _error_output(self) -> str:
-        """Return what bubblewrap or the interpreter printed before it failed."""
         os.set_blocking(self.stderr_fd, False)
         if self.starter is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -16,7 +16,7 @@ from sandbox_kernel.jail.bubblewrap_jail import NamespaceJail
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules.landlock import in_place_paths
-from sandbox_kernel.jail.walls import LANDLOCK, LATE_PLACES, WORK, Walls
+from sandbox_kernel.jail.walls import LANDLOCK, LATE_PLACES, WORK, Walls, own_path
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import own_places
 
@@ -28,10 +28,7 @@ from sandbox_kernel.policy.written_folders import own_places
 
 
 def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
-    """Raise ``PolicyViolation``, which says what works, when nothing can be mounted at a place of a running jail.
-
-    ``target`` is an absolute and normal path, ``late`` are the places that the session was shown since it began.
-    """
+    """Raise ``PolicyViolation``, which says what works, when nothing can be mounted at a place of a running jail."""
     top = "/" + target.split("/")[1]
     instead = (
         f"begin a session that has it from its start: %sandbox restart --keep --mount HOST:{target}, "
@@ -51,7 +48,7 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
             f"({', '.join(LATE_PLACES)}), not at {target}: its root is fixed when it begins; "
             f"{free}, or {instead}"
         )
-    own = [grant.target for grant in (*walls.runtime, *walls.grants)]
+    own = [grant.target for grant in (*walls.runtime, *walls.grants)] + [path for path in own_path(walls)[:1] if path]
     for taken in (*own, *late):
         if target == taken or target.startswith(f"{taken}/") or taken.startswith(f"{target}/"):
             raise PolicyViolation(
@@ -120,7 +117,8 @@ def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
         # A place is made in that empty folder, on a file system that must have what the jail has there already. Places
         # below others are left out: they come along.
         shelf = top
-        own = {each.target for each in (*jail.walls.runtime, *jail.walls.grants) if each.target.startswith(f"{top}/")}
+        shown = [*(each.target for each in (*jail.walls.runtime, *jail.walls.grants)), own_path(jail.walls)[0]]
+        own = {target for target in shown if target.startswith(f"{top}/")}
         covered = {place for place in own if not any(place.startswith(f"{other}/") for other in own)}
     failed = f"{grant.source!r} cannot be shown to a running session"
     _do({**plan, "shelf": shelf, "covered": tuple(sorted(covered))}, jail, failed)

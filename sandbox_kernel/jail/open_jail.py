@@ -27,6 +27,7 @@ from sandbox_kernel.jail.rules.landlock import open_spec
 from sandbox_kernel.jail.spawner import SpawnOrder
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.util.own_folder import parent_weakness
 from sandbox_kernel.workspace.tree.removal import remove_tree
 
@@ -69,21 +70,19 @@ class OpenJail(Jail):
         return SpawnOrder(argv, (spec_fd,))
 
     def _find_init(self, deadline: float) -> int:
-        """See ``Jail``."""
         return self.child.pid
 
     def _open_box(self) -> int:
-        """See ``Jail``."""
         return os.open(self.places.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def disk(self, *, last: bool = False) -> Disk:
         """See ``Jail``. The folder is measured from time to time, and a run that fills it is ended."""
-        return self._watch.look(last=last)
+        return self._watch.measure(last=last)
 
     def disk_anew(self) -> Disk:
         """See ``Jail``."""
         self._watch.forget()
-        return self._watch.look()
+        return self._watch.measure()
 
     def kill(self) -> None:
         """See ``Jail``."""
@@ -115,7 +114,6 @@ class OpenJail(Jail):
         return super().take_box()
 
     def _members(self) -> list[int]:
-        """Return every known process of the jail, with the gate."""
         counted = self.meter.members()
         if counted is not None:
             return counted
@@ -217,13 +215,9 @@ def choose_parent(size: int) -> str:
 
 def _remove(path: str) -> None:
     parent, name = os.path.split(path)
-    fd = os.open(parent, _OPEN)
-    try:
-        # What cannot be removed now has no lock and is removed by the next sweep.
-        with contextlib.suppress(FileNotFoundError, SandboxError):
-            remove_tree(fd, name, _REMOVAL_S)
-    finally:
-        os.close(fd)
+    # What cannot be removed now has no lock and is removed by the next sweep.
+    with closed_after(os.open(parent, _OPEN)) as fd, contextlib.suppress(FileNotFoundError, SandboxError):
+        remove_tree(fd, name, _REMOVAL_S)
 
 
 @functools.lru_cache(maxsize=8)
@@ -236,11 +230,7 @@ def sweep(parent: str) -> None:
     with os.scandir(parent) as entries:
         ours = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
     for path in ours:
-        with contextlib.suppress(OSError):
-            fd = os.open(path, _OPEN)
-            try:
-                if os.fstat(fd).st_uid == os.geteuid():
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(path)
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError), closed_after(os.open(path, _OPEN)) as fd:
+            if os.fstat(fd).st_uid == os.geteuid():
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(path)

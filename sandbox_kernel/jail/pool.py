@@ -28,8 +28,9 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.util.values import dataclass
 
-#: The most spares of all kinds together, and how long a kind is kept without a request.
-MAX_SPARES = 8
+#: How many spares of each kind wait unless a backend is told otherwise (``pool_size``), and the most of all together.
+SPARES, MAX_SPARES = 2, 8
+#: How long a kind is kept without a request.
 IDLE_S = 300.0
 #: How long a template is kept in a pool without spares.
 IDLE_WITHOUT_SPARES_S = 10.0
@@ -57,10 +58,7 @@ class Pool:
     """
 
     def __init__(
-        self,
-        size: int = 2,
-        start: Callable[[Walls], Jail] = start_jail,
-        templates: Templates | None = None,
+        self, size: int = SPARES, start: Callable[[Walls], Jail] = start_jail, templates: Templates | None = None
     ) -> None:
         self.size = size
         self._start = start
@@ -71,6 +69,8 @@ class Pool:
 
     def _begin(self) -> None:
         self._kinds: dict[Walls, _KindSpares] = {}
+        #: A jail that was begun for a request to come; its walls are not up yet.
+        self._begun: Jail | None = None
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -94,17 +94,25 @@ class Pool:
             kind.asked_at = time.monotonic()
             kind.asked += 1
             spare = kind.spares.pop(0) if kind.spares else None
+            begun, self._begun = self._begun, None
         while spare is not None and not spare.usable:
             spare.destroy()
             with self._lock:
                 spare = kind.spares.pop(0) if kind.spares else None
-        jail = spare if spare is not None else self._make(walls)
+        if begun is not None and (spare is not None or begun.walls != walls):
+            begun.destroy()
+            begun = None
+        jail = spare or (begun.wait_ready() if begun is not None else self._make(walls))
         self._run_over.clear()
         self._taken.append(time.monotonic())
         self._request.set()
         if not lasts or kind.asked > 1:
             self._order(walls, kind)
         return jail
+
+    def begin(self, walls: Walls) -> None:
+        """Start the jail of the next request, for whose walls ``take`` waits; a request of another kind ends it."""
+        self._begun = self._start(walls)
 
     def done(self) -> None:
         """A run is over: a good moment to make the next spare. Calling this is optional."""
@@ -128,6 +136,8 @@ class Pool:
         with self._lock:
             self._closed = True
             jails = [jail for kind in self._kinds.values() for jail in kind.spares]
+            jails += [self._begun] if self._begun is not None else []
+            self._begun = None
             self._kinds.clear()
             thread = self._thread
         self.done()
@@ -230,8 +240,8 @@ class Pool:
 
     def forget(self) -> None:
         """In a forked child the spares belong to the parent: close their descriptors and begin anew."""
-        for kind in self._kinds.values():
-            for jail in kind.spares:
+        for jail in (*(jail for kind in self._kinds.values() for jail in kind.spares), self._begun):
+            if jail is not None:
                 jail.forget()
         self._begin()
         self._templates.forget()

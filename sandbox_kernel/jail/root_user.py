@@ -95,10 +95,7 @@ _NEEDED = frozenset({0, 5, 6, 7})
 
 
 def has_own_user(enforcer: str | None) -> bool:
-    """Whether sandboxes behind this enforcer get their own user.
-
-    Without an enforcer the program runs as the host's user, with the same rights.
-    """
+    """Whether sandboxes behind this enforcer get their own user; without walls a program runs as the host's user."""
     return enforcer is not None and os.geteuid() == 0 and _free_ids() is not None
 
 
@@ -134,10 +131,7 @@ def held_capabilities() -> frozenset[int]:
 
 
 def _mapped(path: str) -> tuple[int, int]:
-    best = (0, 0)
     with open(path) as file:
-        for line in file:
-            inner, _, count = map(int, line.split())
-            if count > best[1] - best[0]:
-                best = (inner, inner + count - 1)
-    return best
+        rows = [[int(word) for word in line.split()] for line in file]
+    inner, _, count = max(rows, key=lambda row: row[2], default=(0, 0, 1))
+    return inner, inner + count - 1

@@ -63,8 +63,8 @@ class Job:
     files: Sequence[JobFile] = ()
     #: Open files for the first step. The caller closes them.
     descriptors: Sequence[int] = ()
-    #: The hatch to host functions, for every step that has ``functions``. The caller closes it.
-    hatch: int | None = None
+    #: The call socket for host functions, for every step that has ``functions``. The caller closes it.
+    call_socket: int | None = None
     stdin: bytes | None = None
     #: A descriptor of the host that is copied to standard input.
     stdin_from: int | None = None
@@ -84,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """How a job ended."""
+    """How a job ended: evidence, which nobody has judged yet. Not every job is a run that has a result."""
 
     exits: tuple[StepExit, ...]
     #: What stopped it; None: it ended by itself.
@@ -103,11 +103,7 @@ class JobOutcome:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The highest memory use at one time.
-
-        A meter that only samples misses peaks between two samples. The kernel records the largest process, which is the
-        better figure then.
-        """
+        """The highest memory use at one time: the kernel's largest process where a meter that samples saw less."""
         seen = self.reading.peak_bytes
         if seen is not None and not self.reading.refuses_memory:
             return seen
@@ -184,7 +180,7 @@ class _Run(WatchLoop):
         try:
             send_order(
                 jail.control, job.steps, job.files, listener=on_listener is not None, descriptors=job.descriptors,
-                hatch=job.hatch,
+                call_socket=job.call_socket,
             )  # fmt: skip
             ordered = True
             if on_listener is not None:
@@ -227,15 +223,15 @@ class _Run(WatchLoop):
     def at_tick(self) -> None:
         """See ``WatchLoop``."""
         if self.input is not None:
-            self.input.look(self.jail.init_pid)
+            self.input.check(self.jail.init_pid)
 
     def outcome(self) -> JobOutcome:
         """Kill what is left, read the remaining output, and read the meter."""
         jail, gate = self.jail, self.gate
         self.selector.close()
         self.feeder.close()
-        self.limits.look_at_disk(last=True)
-        jail.meter.last_look()
+        self.limits.check_disk(last=True)
+        jail.meter.recount()
         if gate.lost and not (gate.begun or self.channel.has_written or self.ending):
             gate.read(jail.control.fileno())
         jail.kill()
@@ -292,10 +288,7 @@ class _Run(WatchLoop):
             self.selector.unregister(fd)
 
     def _drain(self) -> None:
-        """Read the output from before a prompt, so that it is shown first.
-
-        One read empties the pipe. A program that goes on printing is not waited for.
-        """
+        """Read the output from before a prompt, so that it is shown first; a program that goes on is not waited for."""
         for fd, capture in self.captures.items():
             with contextlib.suppress(BlockingIOError):
                 capture.feed(os.read(fd, CHUNK))
@@ -369,10 +362,7 @@ class GateReplies:
 
 
 class ReportChannel:
-    """The channel of a step that reports: its report, and its input prompts before that.
-
-    Without ``questions``, everything that the step writes is its report.
-    """
+    """The channel of a step that reports: its prompts, then its report. Without ``questions`` all is the report."""
 
     def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, questions: InputPrompts | None) -> None:
         self._socket, self._selector, self._questions = sock, selector, questions

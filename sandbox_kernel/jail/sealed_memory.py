@@ -10,20 +10,18 @@ import time
 import weakref
 from collections.abc import Callable
 
+from sandbox_kernel.util.linux_calls import ALL_SEALS, F_ADD_SEALS, memfd_create
+
 _PART = 1 << 20
 #: How long memory that is in use is tried to be sealed, in seconds.
 _BUSY_S, _PAUSE_S = 1.0, 0.02
-_ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class SealedMemory:
-    """A sealed memory file. It is closed with the last reference, so keep one while its descriptor is in use.
-
-    Without data it is empty and not sealed: ``append`` fills it, ``seal`` seals it.
-    """
+    """A sealed memory file, closed with its last reference. Without data, ``append`` fills it and ``seal`` seals it."""
 
     def __init__(self, data: bytes = b"") -> None:
-        self._fd = os.memfd_create("sealed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._fd = memfd_create("sealed", sealable=True)
         self._finalizer = weakref.finalize(self, os.close, self._fd)
         self._size = len(data)
         if data:
@@ -78,15 +76,11 @@ class SealedMemory:
             data = data[written:]
 
     def seal(self) -> None:
-        """Let nobody change it any more.
-
-        Raises ``OSError`` when somebody maps it for writing. The system also refuses while it uses a page of it itself,
-        for a moment on a busy machine, so this is tried again for a while.
-        """
+        """Let nobody change it any more. Tried for a while: the system, too, may use it. ``OSError``: it is mapped."""
         end = time.monotonic() + _BUSY_S
         while True:
             try:
-                fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _ALL_SEALS)
+                fcntl.fcntl(self._fd, F_ADD_SEALS, ALL_SEALS)
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() > end:
                     raise

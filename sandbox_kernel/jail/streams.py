@@ -14,11 +14,40 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import ParamSpec
 
 #: How much is read at once, and the size of the pipes, so that much output needs few system calls.
 CHUNK = 1 << 20
 
+#: The part of the limit that is for the end of the output; the beginning has the rest.
+TAIL_SHARE = 0.25
+Given = ParamSpec("Given")
+
 NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
+
+
+class ListenerFailed(Exception):
+    """A callback of the caller raised, or the caller was interrupted. Wrapped, as it is no error of this package."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def guarded(listener: Callable[Given, object] | None) -> Callable[Given, None] | None:
+    """Return a callback that raises ``ListenerFailed`` for what ``listener`` raises; ``KeyboardInterrupt`` passes."""
+    if listener is None:
+        return None
+
+    def call(*given: Given.args, **named: Given.kwargs) -> None:
+        try:
+            listener(*given, **named)
+        except (KeyboardInterrupt, ListenerFailed):
+            raise
+        except BaseException as error:
+            raise ListenerFailed(error) from None
+
+    return call
 
 
 class Capture:
@@ -29,7 +58,7 @@ class Capture:
         self.total = 0
         #: Whether more was printed than is kept.
         self.truncated = False
-        self._tail_room = cap // 4
+        self._tail_room = int(cap * TAIL_SHARE)
         self._head_room = cap - self._tail_room
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._parts: list[str] = []
@@ -177,8 +206,8 @@ class Stop:
     """The stop signal of a run: a flag that any thread can set and a selector can wait for."""
 
     def __init__(self) -> None:
+        self._lock, self._fd = threading.Lock(), -1
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
         self.raised = False
 
     def fileno(self) -> int:
@@ -198,6 +227,8 @@ class Stop:
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd = -1
+
+    __del__ = close
 
 
 def readable(fd: int, timeout_s: float) -> bool:

@@ -26,7 +26,7 @@ from sandbox_kernel.jail.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import bubblewrap, seccomp
 from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
-from sandbox_kernel.jail.walls import CELL, TMP, WORK, Walls
+from sandbox_kernel.jail.walls import CELL, TMP, WORK, Walls, own_path
 
 #: Sizes of /box, /tmp and /dev/shm, as ``guest/gate/template.py`` reads them.
 _ORDER = struct.Struct(">QQQ")
@@ -108,6 +108,7 @@ class Template(BubblewrapJail):
         """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
         program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.serves)
         spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
+        spec["own"], spec["inside"] = own_path(self.walls)
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
     def _open_box(self) -> int:
@@ -162,12 +163,10 @@ class TemplateJail(NamespaceJail):
             raise
 
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
-        """See ``Jail``."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
         self._template.make(self.walls, (*ends, stdin, stdout, stderr))
 
     def _find_init(self, deadline: float) -> int:
-        """See ``Jail``."""
         self._wait_readable(self.control.fileno(), deadline)
         data, ancillary, _, _ = self.control.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
         # Descriptors that come later need the space that the credentials would take.
@@ -193,7 +192,6 @@ class TemplateJail(NamespaceJail):
         super()._read_ready(deadline)
 
     def _clear_away(self) -> None:
-        """See ``Jail``."""
         super()._clear_away()
         self._template.hold(-1)
 

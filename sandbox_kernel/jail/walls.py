@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model.request import is_own_place
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu
 from sandbox_kernel.util.values import dataclass
@@ -40,14 +41,14 @@ class Places:
     guest: str = GUEST
     tmp: str = TMP
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables that programs need where the paths are those of the host, behind Landlock; none elsewhere.
+    def environment(self, path: str, home: str) -> dict[str, str]:
+        """Return the variables that every program inside gets. Callers add what the policy and the request give.
 
-        They may not use the host's /tmp. git takes a missing configuration of the system for none, and one that it may
-        not read for a mistake.
+        Where the paths are those of the host, behind Landlock, they may not use its /tmp. git takes a missing
+        configuration of the system for none, and one that it may not read for a mistake.
         """
-        return {} if self.tmp == TMP else {"TMPDIR": self.tmp, "GIT_CONFIG_NOSYSTEM": "1"}
+        behind_landlock = {} if self.tmp == TMP else {"TMPDIR": self.tmp, "GIT_CONFIG_NOSYSTEM": "1"}
+        return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **behind_landlock}
 
 
 #: The uid of programs inside.
@@ -94,11 +95,23 @@ class Walls:
     here_id: tuple[int, int] | None = None
 
 
-def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:
-    """Return the walls with the accelerators that a policy allows; the same walls without a rule.
+def own_path(walls: Walls) -> tuple[str, list[str]]:
+    """Return where ``here`` is shown a second time, at its own path, and the mounts that lie inside it there.
 
-    Raises ``PolicyViolation`` when this host does not have them.
+    The path is empty where the sandbox, a mount, or a name that is no text stands in the way: programs find the folder
+    at ``WORK`` alone then.
     """
+    path = walls.here or "/"
+    mounts = [grant.target for grant in (*walls.runtime, *walls.grants)]
+    taken = any(path == target or path.startswith(f"{target}/") for target in (*mounts, "/var/tmp"))
+    top = "/" + path.split("/")[1]
+    if taken or not path.isprintable() or path == TMP or (top != TMP and is_own_place(top)) or top.startswith("/lib"):
+        return "", []
+    return path, [target for target in mounts if target.startswith(f"{path}/")]
+
+
+def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:
+    """Return the walls with the accelerators that a rule allows; ``PolicyViolation`` when this host lacks them."""
     if rule is None:
         return walls
     found = find_gpu(rule)

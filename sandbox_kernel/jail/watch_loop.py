@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX
 from sandbox_kernel.jail.accounting.gpu_meter import GpuMeter
-from sandbox_kernel.jail.accounting.meter import TICK_S, USAGE_S, Meter
+from sandbox_kernel.jail.accounting.meter import Meter
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.streams import guarded
 from sandbox_kernel.model import OnUsage
 from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
+
+#: How often all limits are checked, with control groups too, and how often the memory in use is told.
+TICK_S, USAGE_S = 0.02, 0.25
 
 
 class MemoryLimit:
@@ -43,10 +47,7 @@ class MemoryLimit:
 
 
 class LimitWatch:
-    """Checks every limit of one run or cell except the time limit, which the loop checks.
-
-    Runs and cells share one list of limits, so that none is forgotten for one of them.
-    """
+    """Checks every limit of a run or cell but its time: one list for both, so that none is forgotten for one."""
 
     def __init__(
         self,
@@ -56,17 +57,18 @@ class LimitWatch:
         on_usage: OnUsage | None,
         gpu_memory_mb: int | None = None,
     ) -> None:
-        self.jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
+        self.jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, guarded(on_usage)
         self._next_usage = 0.0
         self._cpu_before = 0.0
         self._full_before = False
         #: Whether the work folder was full at some time.
         self.disk_full = False
         #: Checked in this order. Memory comes first: a program out of memory may exceed other limits too.
-        self._checks = {Ending.MEMORY: memory.memory_exceeded, Ending.PROCESSES: jail.meter.too_many_processes}
+        is_over = lambda: memory.memory_exceeded() or jail.has_too_many_sockets()  # noqa: E731
+        self._checks = {Ending.MEMORY: is_over, Ending.PROCESSES: jail.meter.too_many_processes}
         if cpu_seconds is not None:
             self._checks[Ending.CPU] = lambda: jail.meter.cpu_seconds() - self._cpu_before > cpu_seconds
-        self._checks[Ending.DISK] = self.look_at_disk
+        self._checks[Ending.DISK] = self.check_disk
         self._gpu = GpuMeter(self._members, gpu_memory_mb) if jail.walls.devices else None
         if self._gpu is not None:
             self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
@@ -77,11 +79,8 @@ class LimitWatch:
             self._cpu_before = self.jail.meter.cpu_seconds()
         self._full_before = self.jail.disk_anew().full
 
-    def look(self) -> Ending | None:
-        """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``.
-
-        Raises ``EnforcerFailed`` when the control group was removed, and the limits with it.
-        """
+    def check(self) -> Ending | None:
+        """Return the limit that is exceeded, or None, and tell the use; ``EnforcerFailed`` without control group."""
         if not self.jail.meter.intact():
             raise EnforcerFailed(
                 self.jail.meter.mechanism,
@@ -98,7 +97,7 @@ class LimitWatch:
             self._on_usage(self._memory.used_bytes(), self._memory.limit_bytes)
         return found
 
-    def look_at_disk(self, *, last: bool = False) -> bool:
+    def check_disk(self, *, last: bool = False) -> bool:
         """Measure the work folder and remember whether it was full; returns whether it holds more than allowed."""
         disk = self.jail.disk(last=last)
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
@@ -155,14 +154,14 @@ class WatchLoop:
         """Set why it ends. The first reason stays; None changes nothing."""
         self.ending = self.ending or ending
 
-    def loop(self) -> None:
-        """Run the loop. An exception of a callback is passed on, and the loop may then be called again."""
-        next_tick = 0.0
+    def loop(self, first_s: float = 0.0) -> None:
+        """Run the loop; the first tick is after ``first_s``. May be called again after an exception of a callback."""
+        next_tick = time.monotonic() + first_s
         while self.ending is None and not self.over():
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + TICK_S
-                self.end(self.limits.look())
+                self.end(self.limits.check())
                 self.at_tick()
             wake = next_tick
             for alarm in self.alarms():

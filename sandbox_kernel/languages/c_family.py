@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
@@ -23,6 +22,7 @@ from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 from sandbox_kernel.util.own_folder import LockedFolder, make_own_folder
+from sandbox_kernel.util.values import dataclass
 
 # Zig from the registry package ``ziglang`` (the extra ``c``): a language, and a C and C++ compiler for any machine.
 #

@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.languages.recipe import ProgramPlan, StepBuilder
 from sandbox_kernel.model import ExecRequest, notes
+from sandbox_kernel.util.values import dataclass
 
 #: The name of the compiled program, in the folder of the cell.
 PROGRAM = "cell"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
+from sandbox_kernel.util.wire import check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,6 @@ class WasmLanguage:
     session: WasmLanguage | None = None
     #: What its preparation costs, said before it begins; empty for one that takes seconds.
     cost: str = ""
-    #: A program of ours that is loaded into a session's memory at its start.
-    boot: str | None = None
 
     @property
     def packages(self) -> tuple[Package, ...]:
@@ -106,13 +105,11 @@ class WasmLanguage:
 @functools.lru_cache(maxsize=1)
 def catalogue() -> Mapping[Language, WasmLanguage]:
     """Return all guests, by language."""
-    import msgspec  # 14 ms, and few processes run WebAssembly
-
     source = importlib.resources.files("sandbox_kernel") / "languages" / "guests.toml"
     document = tomllib.loads(source.read_text(encoding="utf-8"))
     packages = {key: {"key": key, **fields} for key, fields in document["packages"].items()}
     guests = {name: _guest(name, fields, packages) for name, fields in document["languages"].items()}
-    return msgspec.convert(guests, dict[Language, WasmLanguage])
+    return check(guests, dict[Language, WasmLanguage])
 
 
 def _guest(language: str, fields: dict[str, Any], packages: Mapping[str, Any]) -> dict[str, Any]:

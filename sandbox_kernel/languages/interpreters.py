@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import shutil
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.gate_messages import JobFile
@@ -16,6 +15,7 @@ from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, To
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
+from sandbox_kernel.util.values import dataclass
 
 
 @functools.lru_cache(maxsize=32)

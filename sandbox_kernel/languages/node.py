@@ -16,7 +16,7 @@ from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
 from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.compiled import parts_beside
 from sandbox_kernel.languages.recipe import HOST_TYPES, ProgramPlan, Recipe, StepBuilder, Toolchains
-from sandbox_kernel.model import ExecRequest, Language, Note, notes
+from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 
@@ -124,28 +124,17 @@ class JavaScriptLanguage(Recipe):
 
 # TypeScript: the waiting Node.js removes the types and transforms enums, namespaces and parameter properties.
 #
-# Node.js does not transform decorators. A cell with decorators is first transpiled by Deno, from the registry package
-# ``deno`` (the extra ``typescript``), which also checks types if ``check_types`` is set. Both run inside the jail.
+# Deno, from the registry package ``deno`` (the extra ``typescript``), checks types first if ``check_types`` is set. It
+# runs inside the jail too. Decorators are a SyntaxError of Node.js.
 
-TS_SCRIPT, TRANSPILED = "cell.ts", "cell.js"
+TS_SCRIPT = "cell.ts"
 TS_REMEDY = install_line("typescript")
-
-#: What is not closed goes to the end of its line or of the code, so that no character is read twice: code may be made
-#: to take the host's time.
-_NOT_CODE = re.compile(
-    r"""//[^\n]* | /\*.*?(?:\*/|\Z)
-    | "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+(?:"|(?=\n)|\\?\Z)
-    | '[^'\\\n]*+(?:\\.[^'\\\n]*+)*+(?:'|(?=\n)|\\?\Z)
-    | `[^`\\]*+(?:\\.[^`\\]*+)*+(?:`|\\?\Z)""",
-    re.DOTALL | re.VERBOSE,
-)
-_DECORATOR = re.compile(r"(?:^|[\s({;,])@[A-Za-z_$(]")
 _QUIET = ("--quiet", "--no-config", "--no-lock", "--no-remote")
 
 
 @functools.lru_cache(maxsize=1)
 def find_deno() -> tuple[str, str] | None:
-    """Return Deno and its version, or None. Only some cells need it."""
+    """Return Deno and its version, or None. Only type checks need it."""
     try:
         from deno import find_deno_bin
     except ImportError:
@@ -158,51 +147,37 @@ def find_deno() -> tuple[str, str] | None:
     return (path, answer.stdout.splitlines()[0]) if answer.returncode == 0 and answer.stdout else None
 
 
-def has_decorators(source: str) -> bool:
-    """Whether a cell needs Deno. A wrong yes only costs time."""
-    return _DECORATOR.search(_NOT_CODE.sub(" ", source)) is not None
-
-
 class TypeScript(JavaScriptLanguage):
-    """Node.js in transform mode, after Deno if that is needed."""
+    """Node.js in transform mode, after Deno if types are checked."""
 
     language = Language.TYPESCRIPT
     minimum_memory_mb = 96
 
     def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``. If type checking is configured but Deno is missing, the language is unavailable."""
-        deno = find_deno()
+        deno = find_deno() if config.check_types else None
         if config.check_types and deno is None:
             raise BackendUnavailable("type checking needs the package deno", TS_REMEDY)
         executable, version = find_node(config.node_path)
-        extra = deno[1] if deno is not None else "no decorators without the package deno"
-        return executable, f"node {version}, {extra}"
+        return executable, f"node {version}" + (f", {deno[1]}" if deno is not None else "")
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
-        deno = find_deno()
+        deno = find_deno() if config.check_types else None
         return (*node_runtime(config), *(runtime_grants([deno[0]]) if deno is not None else ()))
 
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
-        """See ``Recipe``. Checks types if configured, transpiles if needed, runs. Errors name the line of the cell."""
-        cell, deno = builder.places.cell, find_deno()
+        """See ``Recipe``. Checks types if configured, then runs. Errors name the line of the cell."""
+        cell = builder.places.cell
+        deno = find_deno() if builder.config.check_types else None
         steps: list[Step] = []
-        told: tuple[Note, ...] = ()
-        script = TS_SCRIPT
-        env = {"DENO_DIR": f"{builder.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-        if builder.config.check_types and deno is not None:
+        if deno is not None:
+            env = {"DENO_DIR": f"{builder.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
             checked = [TS_SCRIPT, HOST_TYPES] if builder.calls_host else [TS_SCRIPT]
             steps.append(builder.compiler([deno[0], "check", *_QUIET, *checked], env))
-        if has_decorators(request.source.decode()):
-            if deno is None:
-                told = (notes.decorators_need_package(TS_REMEDY),)
-            else:
-                output = ("--source-map", "inline", TS_SCRIPT, "-o", f"{cell}/{TRANSPILED}")
-                steps.append(builder.compiler([deno[0], "transpile", *_QUIET, *output], env))
-                script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=TS_SCRIPT, data=request.source))
-        steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args]))
-        return ProgramPlan(steps=tuple(steps), files=files, notes=told)
+        steps.append(node_step(request, builder, [f"{cell}/{TS_SCRIPT}", *request.args]))
+        return ProgramPlan(steps=tuple(steps), files=files)
 
 
 RECIPES = (JavaScriptLanguage(), TypeScript())

@@ -36,7 +36,7 @@ class PythonLanguage(Recipe):
         """See ``Recipe``. The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         path = f"{builder.places.cell}/{SCRIPT}"
         step = builder.program(request, [path, *request.args], kind="python", source=request.source)
-        if any(name.startswith("PYTHON") for name in step.env):
+        if [name for name in step.env if name.startswith("PYTHON")]:
             # An interpreter reads these when it starts, and the waiting one has started already.
             interpreter = find_python(builder.config.python_path).executable
             step = builder.program(request, [interpreter, "-u", path, *request.args])

@@ -44,7 +44,6 @@ class Toolchains:
         cc_path: The C compiler; ``zig`` means Zig's.
         cxx_path: The C++ compiler; ``zig`` means Zig's.
         check_types: Whether TypeScript is type-checked before it runs.
-
     """
 
     rustc_path: str = "rustc"
@@ -114,11 +113,8 @@ class StepBuilder:
 
     def environment(self, request: ExecRequest) -> dict[str, str]:
         """Return the whole environment of a program."""
-        own = self._own_variables(self.home or self.places.work)
+        own = self.places.environment(self.path, self.home or self.places.work)
         return {**own, **self.network_env, **self.policy_env, **request.env}
-
-    def _own_variables(self, home: str) -> dict[str, str]:
-        return {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self.places.environment}
 
     def program(
         self, request: ExecRequest, argv: Sequence[str], *, kind: str = "exec", source: bytes | None = None
@@ -135,11 +131,7 @@ class StepBuilder:
         )
 
     def compiler(
-        self,
-        argv: Sequence[str],
-        toolchain: Mapping[str, str] | None = None,
-        *,
-        keeps: Sequence[str] = (),
+        self, argv: Sequence[str], toolchain: Mapping[str, str] | None = None, *, keeps: Sequence[str] = ()
     ) -> Step:
         """Return a step that compiles. It may start processes, gets no input, and prints to stderr.
 
@@ -152,7 +144,7 @@ class StepBuilder:
             argv=[f"{self.places.guest}/scripts/run_compiler.py", messages, *argv],
             source=_COMPILE,
             cwd=self.places.cell,
-            env={**self._own_variables(self.places.tmp), **(toolchain or {})},
+            env={**self.places.environment(self.path, self.places.tmp), **(toolchain or {})},
             rlimits=self.rlimits,
             no_stdin=True,
             compiles=True,

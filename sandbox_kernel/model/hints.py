@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.limits import Status
+from sandbox_kernel.limits import MAX_MEMORY_MB, Limit, Status
 from sandbox_kernel.model import notes
-from sandbox_kernel.model.notes import Note, NoteKind, WantedKind
+from sandbox_kernel.model.notes import Note, NoteKind, WantedKind, has_note
 from sandbox_kernel.model.request import Language, is_own_place
 from sandbox_kernel.model.units import duration_text, size_text
 from sandbox_kernel.util.values import dataclass
@@ -55,6 +54,9 @@ _OTHER_DEVICE = {
     r"renaming '([^'\n]{1,300})' failed: Invalid cross-device link": "mv '{0}' NEW; git add -A '{0}' NEW",
 }
 _NO_MODULE = r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]"
+#: How numpy, PyTorch and pyarrow say how much memory an allocation wanted, and their units.
+_WANTED = r"(?:[Uu]nable to allocate|[Tt]ried to allocate|malloc of size) (\d{1,15}(?:\.\d{1,9})?) ?([KMGT]iB|B|b|)"
+_UNITS = {"": 1, "b": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _WORK = "/box/"
 #: A name that a hint repeats: one word, which is no option and reads as no sentence of ours.
 _ONE_WORD = r"(?!-)[\w./@+~-]{1,200}"
@@ -76,16 +78,10 @@ class Spelling(StrEnum):
 class Stumble:
     """What a door knows of a run.
 
-    Args:
-        line: What stands before an option there: ``%sandbox --here``, or ``--here`` alone.
-        beside: Whether a path, relative to the folder of the notebook or command, exists on the host; None where that
-            must not be told to whoever reads the answer.
-        folder: The absolute path of that folder.
-        running: Whether the run was a cell of a session that goes on.
-        hidden: Whether a path in a folder of the user is of a name that is hidden from programs; None: nobody knows.
-        own: Options that the first line of the cell itself sets. Defaults of the notebook do not change them.
-        spelling: How the advice is written.
-
+    ``line`` stands before an option there (``%sandbox ``, or nothing). ``beside`` says whether a path, relative to
+    ``folder`` of the notebook or command, exists on the host; None where whoever reads the answer must not be told.
+    ``running``: it was a cell of a session that goes on. ``hidden`` says whether a name is hidden from programs.
+    Defaults of the notebook do not change the options ``own``, which the first line of the cell sets.
     """
 
     line: str = "%sandbox "
@@ -104,18 +100,11 @@ class Stumble:
         return tool if self.spelling is Spelling.TOOL else f"{line}{option} {value}".rstrip()
 
 
-def spelled(result: ExecResult, stumble: Stumble) -> ExecResult:
-    """Return the result with the option in its notes as a user writes it at this door.
-
-    Backends name the option alone: ``--allow-net example.org``. The remedies of refusals stay so: they are data.
-    """
-    told = tuple(
-        notes.no_network(note.wanted.what if note.wanted else "", stumble.line)
-        if note.kind is NoteKind.NO_NETWORK
-        else note
-        for note in result.notes
-    )
-    return replace(result, notes=told)
+def spelled(note: Note, stumble: Stumble) -> Note:
+    """Return a note of a result with its option as a user writes it at this door; backends name the option alone."""
+    if note.kind is not NoteKind.NO_NETWORK:
+        return note
+    return notes.no_network(note.wanted.what if note.wanted else "", stumble.line)
 
 
 def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
@@ -135,10 +124,9 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
         found.append(notes.hint_time(write))
     # A bare MemoryError says nothing itself.
     bare = result.error is not None and result.error.ename == "MemoryError"
-    if result.memory_limit_mb and (result.status is Status.MEMORY_EXCEEDED or bare):
-        more_mb = result.memory_limit_mb * 2
-        write = stumble.write("--memory", size_text(more_mb << 20), library=f"memory_mb={more_mb}")
-        found.append(notes.hint_memory(write))
+    out_of_memory = result.status is Status.MEMORY_EXCEEDED and result.limit is not Limit.GPU_MEMORY
+    if result.memory_limit_mb and (out_of_memory or bare) and not has_note(result.notes, NoteKind.MANY_PROCESSES):
+        found.append(_more_memory(said, result, result.memory_limit_mb, stumble))
     if found:
         return tuple(found)
     found += [*_missing_file(said, result, stumble), *_not_renamed(said)]
@@ -150,9 +138,26 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
         python = stumble.write("--python", "PATH", library="session(python=PATH)")
         native = stumble.write("--backend", "process", library="backend='process'")
         in_wasm = result.isolation == "wasm"
-        missing = notes.hint_package_in_wasm(native, name) if in_wasm else notes.hint_package(python, name)
+        # In a notebook a press installs it for the session.
+        pip = f"%pip install {name}" if stumble.running else f"pip install {name} on the host"
+        fetched = notes.hint_package(python and f"{pip}, or {python}", name)
+        missing = notes.hint_package_in_wasm(native, name) if in_wasm else fetched
         found.append(_own_module(name, result, stumble) or missing)
     return tuple(found[:2])
+
+
+def _more_memory(said: str, result: ExecResult, limit_mb: int, stumble: Stumble) -> Note:
+    """Return the hint with a limit that would have been enough, if an error says how much was wanted, or twice it."""
+    wanted = re.search(_WANTED, said)
+    size = 0.0 if wanted is None else float(wanted[1]) * _UNITS[wanted[2][:1]]
+    needs_mb = int((size + (result.peak_memory_bytes or 0)) * 1.05) >> 20 if size else 0
+    # Less than the limit, or more than there is: the error is about something else.
+    known = needs_mb if limit_mb < needs_mb < MAX_MEMORY_MB else 0
+    step_mb = 1024 if known > 1024 else 128
+    more_mb = (known // step_mb + 1) * step_mb if known else limit_mb * 2
+    write = stumble.write("--memory", size_text(more_mb << 20), library=f"memory_mb={more_mb}")
+    about = f"{known / 1024:.1f} GB" if known > 1024 else f"{known} MB"
+    return notes.hint_needs(write, about) if known else notes.hint_memory(write)
 
 
 def _names(pattern: str, said: str) -> list[str]:

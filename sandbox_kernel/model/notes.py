@@ -20,6 +20,7 @@ class WantedKind(StrEnum):
 
     DOMAIN = "domain"
     FILE = "file"
+    PACKAGE = "package"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Wanted:
     """One right that a program lacked."""
 
     kind: WantedKind
-    #: The domain, with its port if that is unusual; or the path of a file, relative to the user's folder.
+    #: The domain, with its port if that is unusual; the file's path, relative to the user's folder; names of packages.
     what: str
 
 
@@ -71,12 +72,18 @@ class NoteKind(StrEnum):
     WORKER_ENDED = auto()
     WORKER_REPLACED = auto()
     CHILD_OUT_OF_MEMORY = auto()
+    #: So many processes that more memory would not help.
+    MANY_PROCESSES = auto()
     MORE_MEMORY = auto()
     FILES_NOT_KEPT = auto()
     #: Files of the notebook's last kernel that are in the work folder.
     FILES_FOUND = auto()
+    #: Changes of the user's folder that end with the kernel, where nobody looks on.
+    NOT_APPLIED = auto()
     FILES_NOT_SHARED = auto()
     TRUNCATED_CHANGES = auto()
+    #: Part of the work folder was not looked at.
+    UNSEEN_CHANGES = auto()
     COPIED_FOLDER = auto()
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = auto()
@@ -91,7 +98,6 @@ class NoteKind(StrEnum):
     HINT = auto()
     #: The interpreter was started from nothing, which takes longer.
     NOT_BOOTED = auto()
-    MISSING_PACKAGE = auto()
     #: Part of an output was not shown, because a page must not show it.
     REMOVED_OUTPUT = auto()
     #: Outputs that were not shown, because they were too many or too late.
@@ -214,6 +220,12 @@ lost_checkpoints = Worded(
 )
 
 
+states_given_up = Worded(
+    NoteKind.LOST_CHECKPOINTS,
+    "{0:kept state} {0:was|were} given up for memory, the oldest first: undo reaches {1:cell} back now",
+)
+
+
 def calls_happened(names: Sequence[str]) -> Note:
     """Host functions that the cell had called before it was rolled back; what they did outside stays."""
     counted = {name: names.count(name) for name in dict.fromkeys(names)}
@@ -227,7 +239,7 @@ def lost_names(names: Sequence[str]) -> Note:
     count, shown = _Number(len(names)), _listed(list(map(repr, names)))
     text = (
         f"the {count:state|states} {shown} {count:is|are} no longer held: killed by the session itself, or given up "
-        "for memory; checkout runs the cells again"
+        "for memory; going there runs the cells again"
     )
     return Note(text, NoteKind.LOST_CHECKPOINTS)
 
@@ -267,6 +279,7 @@ def ended_itself(code: int) -> Note:
     return Note(f"the cell ended its own process {how}", NoteKind.WORKER_ENDED)
 
 
+not_begun = Worded(NoteKind.NOT_RUN, "the cell was interrupted while it waited for its session: it did not begin")
 ignored_interrupt = Worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
 worker_replaced = Worded(
     NoteKind.WORKER_REPLACED, "the session's process had died between cells ({}) and was brought back"
@@ -274,6 +287,9 @@ worker_replaced = Worded(
 child_out_of_memory = Worded(
     NoteKind.CHILD_OUT_OF_MEMORY,
     "the kernel ended a process that the cell had started, for its memory; the session lives on",
+)
+many_processes = Worded(
+    NoteKind.MANY_PROCESSES, "its processes used up the memory together, and it may start {} of them: start fewer"
 )
 more_memory = Worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now on")
 
@@ -284,6 +300,9 @@ stopped_run_keeps_no_files = Worded(
 )
 no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
 file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
+files_kept_later = Worded(
+    NoteKind.FILES_NOT_KEPT, "{} changed files are kept when the next cell ends: run one before you apply the changes"
+)
 files_stayed_on_worker = Worded(NoteKind.FILES_NOT_KEPT, "{} and later files stayed on the worker")
 files_found = Worded(
     NoteKind.FILES_FOUND,
@@ -294,6 +313,12 @@ changes_not_here = Worded(
     NoteKind.FILES_FOUND,
     "{1:change} of this notebook's last kernel {1:is|are} kept, not applied: %sandbox {0} has {1:it|them} again "
     "(a running session: %sandbox restart --keep {0})",
+)
+not_applied = Worded(
+    NoteKind.NOT_APPLIED,
+    "{0:change} of your folder {0:is|are} not written and {0:ends|end} with this kernel ({1}): a last cell with "
+    "%sandbox apply writes {0:it|them}, in a kernel that allows it: "
+    "sandbox-kernel install --name NAME --here --lines all",
 )
 changes_found = Worded(
     NoteKind.FILES_FOUND,
@@ -321,9 +346,9 @@ large_file_not_shared = Worded(
 )
 no_files_brought_in = Worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
 no_files_shared = Worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
-changes_unknown = Worded(NoteKind.TRUNCATED_CHANGES, "changes in the work folder could not be looked at: {}")
+changes_unknown = Worded(NoteKind.UNSEEN_CHANGES, "changes in the work folder could not be looked at: {}")
 changes_incomplete = Worded(
-    NoteKind.TRUNCATED_CHANGES,
+    NoteKind.UNSEEN_CHANGES,
     "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed",
 )
 changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
@@ -352,10 +377,7 @@ network_beside_proxy = Worded(
 
 
 def no_network(domain: str = "", line: str = "") -> Note:
-    """The program tried the network and its policy has none; ``domain`` is empty where it is not known.
-
-    ``line`` is what stands before an option at the user's door.
-    """
+    """The program tried the network and has none; ``domain`` may be unknown, ``line`` stands before an option."""
     text = f"there is no network in this sandbox; to let it reach a host: {line}--allow-net {domain or 'DOMAIN'}"
     return Note(text, NoteKind.NO_NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
 
@@ -372,7 +394,6 @@ unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 compile_stopped = Worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
 compile_cached = Worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
 not_booted = Worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
-decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
 
 
 # Output and input.
@@ -397,7 +418,8 @@ no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
 # Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
 _MORE, _NO_MORE = "; to give it more: {}", "; this door gives no more, so work on less at a time"
-hint_time = Worded(NoteKind.HINT, f"the time was over{_MORE}", f"the time was over{_NO_MORE}")
+hint_time = Worded(NoteKind.HINT, "to give it more time: {}", "this door gives no more time, so work on less at a time")
+hint_needs = Worded(NoteKind.HINT, "it needs about {1}: {0}", f"it needs about {{1}}{_NO_MORE}")
 hint_memory = Worded(NoteKind.HINT, f"the memory was used up{_MORE}", f"the memory was used up{_NO_MORE}")
 
 
@@ -425,10 +447,18 @@ hint_hidden = Worded(
     "another name",
     "programs see no {1}, as it has a name under which secrets are kept; use a file of another name",
 )
+
+
+def hint_install(line: str, names: str) -> Note:
+    """Packages that a cell lacked; ``line`` begins the line that installs them."""
+    text = f"to install it for this notebook, if you know and trust it: {line}install {names}"
+    return Note(text, NoteKind.HINT, Wanted(WantedKind.PACKAGE, names))
+
+
 hint_rename = Worded(NoteKind.HINT, "{1} cannot be renamed in one step here, only copied and removed: {0}")
 hint_package = Worded(
     NoteKind.HINT,
-    "{1} is not installed in this Python; if you know and trust it: pip install {1} on the host, or {0}",
+    "{1} is not installed in this Python; if you know and trust it: {0}",
     "{1} is not installed in this Python; use what is installed",
 )
 _NOT_IN_WASM = (

@@ -36,10 +36,7 @@ LOADER_NAMES = re.compile(r"(LD_|DYLD_|GCONV_PATH\Z|GLIBC_TUNABLES\Z|LOCPATH\Z|N
 
 
 def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> None:
-    """Raise ``InvalidRequest`` for a variable that no program can receive, or whose name makes a loader load code.
-
-    Only a policy may set names like ``LD_PRELOAD``.
-    """
+    """Raise ``InvalidRequest`` for a variable that no program can receive, or that only a policy may set."""
     for name, value in env.items():
         if not isinstance(name, str) or not _ENV_NAME.match(name):
             raise InvalidRequest(
@@ -186,7 +183,6 @@ class ExecRequest:
 
     Raises:
         InvalidRequest: When a field is malformed.
-
     """
 
     language: Language
@@ -347,7 +343,8 @@ class Events:
 
     def __post_init__(self) -> None:
         for name in ("on_output", "on_usage", "on_input"):
-            check_listener(name, getattr(self, name))
+            if getattr(self, name) is not None:  # most runs hear nothing
+                check_listener(name, getattr(self, name))
 
 
 #: Nobody listens.

@@ -38,7 +38,6 @@ class Call:
         outcome: How the call ended.
         duration: Seconds that the function took.
         error: Type and message of the exception that the program got; empty when there was none.
-
     """
 
     name: str
@@ -121,7 +120,11 @@ class ExecResult:
     stderr_bytes: int = 0
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    #: The most memory that counted against the limit: of a run, or of the session while its cell ran.
     peak_memory_bytes: int | None = None
+    #: Of a cell: how much of it the cell added, and what kept states hold beside the limit. None where not counted.
+    added_memory_bytes: int | None = None
+    kept_memory_bytes: int | None = None
     #: The most memory on accelerators that was seen; None where none was allowed or counted.
     peak_gpu_memory_bytes: int | None = None
     cpu_seconds: float | None = None
@@ -146,8 +149,9 @@ class ExecResult:
     calls: tuple[Call, ...] = ()
 
     def __post_init__(self) -> None:
-        # Callers outside of this package may give plain strings.
-        object.__setattr__(self, "notes", as_notes(self.notes))
+        # Callers outside of this package may give plain strings. Most results have none.
+        if self.notes != ():
+            object.__setattr__(self, "notes", as_notes(self.notes))
         if self.limit is not None:
             object.__setattr__(self, "limit", Limit(self.limit))
 
@@ -223,6 +227,8 @@ def describe_end(result: ExecResult) -> str:
         return f"killed by signal {result.signal} ({signal_name(result.signal)}){suffix}"
     if result.status is Status.KILLED and result.exit_code is None:
         return f"killed at the {result.limit} limit" if result.limit else "killed"
+    if result.error is not None and result.error.ename == "SystemExit" and result.limit is None:
+        return "it called exit; the session goes on"
     if result.limit is not None:
         return f"exit code {result.exit_code}, after reaching the {result.limit} limit"
     return f"exit code {result.exit_code}"

@@ -19,7 +19,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.targets import IPAddress, Target, is_metadata, normalise_host, parse_url, why_not_public
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.policy.network_rule import domain_rule, parse_rule
+from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule, parse_rule
 
 
 class FetchRefused(FetchError):
@@ -70,33 +70,8 @@ class ViolationLog:
             return tuple(self._kept.values())
 
 
-@dataclass(frozen=True)
-class DomainPattern:
-    """An exact host (``example.org``, ``8.8.8.8``) or every host below one (``*.example.org``, not ``example.org``).
-
-    Without ports, the policy's ports apply in an allow list, and every port in a block list.
-    """
-
-    name: str
-    ports: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        rule = domain_rule(self.name, *self.ports)
-        object.__setattr__(self, "name", rule.domain)
-        object.__setattr__(self, "ports", rule.ports)
-
-    @classmethod
-    def parse(cls, text: str) -> DomainPattern:
-        """Read ``example.org``, ``*.example.org:8443`` or ``[2606:4700::1111]:443``."""
-        if not isinstance(text, str):
-            raise PolicyViolation(f"{text!r} is not a domain pattern; write example.org or *.example.org:443")
-        rule = parse_rule(text)
-        return cls(rule.domain, rule.ports)
-
-    def matches(self, host: str) -> bool:
-        """Return whether the pattern covers this canonical host (of a ``Target``)."""
-        return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
-
+#: One entry of an allow or block list.
+DomainPattern = NetworkRule
 
 __all__ = ["DEFAULT_METHODS", "Decision", "DomainPattern", "FetchPolicy"]
 
@@ -152,7 +127,6 @@ class FetchPolicy:
         max_redirects: Redirects that one fetch follows.
         max_concurrent: Requests or connections at the same time.
         max_requests_per_minute: Requests in a minute to one entry of ``allowed_domains`` or to one host.
-
     """
 
     allowed_domains: Iterable[DomainPattern | str] = ()
@@ -201,8 +175,7 @@ class FetchPolicy:
     @classmethod
     def from_sandbox_policy(cls, policy: SandboxPolicy) -> FetchPolicy:
         """Return the rules of a sandbox policy: its domains (ports 80 and 443 by default), or all public addresses."""
-        allowed = tuple(DomainPattern(rule.domain, rule.ports) for rule in policy.network_rules)
-        return cls(allowed_domains=allowed, allow_all_public=policy.network)
+        return cls(allowed_domains=policy.network_rules, allow_all_public=policy.network)
 
     def check_url(self, url: str) -> Decision:
         """Decide on a URL by scheme, block list, literal address, allow list and port, in that order."""
@@ -234,11 +207,11 @@ class FetchPolicy:
         return decision
 
     def check_target(self, target: Target) -> Decision:
-        """Decide on a host and port. Used for CONNECT too, which has no URL."""
+        """Decide on a host and port, also of CONNECT. ``policy/network_rule.py`` lists rules that a domain lifts."""
         for pattern in self._block:
             if pattern.matches(target.host) and (not pattern.ports or target.port in pattern.ports):
-                reason = f"{target.host} is on the block list as {pattern.name}"
-                return _denied(target, "domain_blocked", reason, f"remove {pattern.name!r} from blocked_domains")
+                reason = f"{target.host} is on the block list as {pattern.domain}"
+                return _denied(target, "domain_blocked", reason, f"remove {pattern.domain!r} from blocked_domains")
         if target.address is not None:
             violation = self.judge_address(target, target.address)
             if violation is not None:
@@ -246,10 +219,10 @@ class FetchPolicy:
         matching = [pattern for pattern in self._allow if pattern.matches(target.host)]
         for pattern in matching:
             if target.port in (pattern.ports or self.ports):
-                return Decision(target, pattern.name)
+                return Decision(target, pattern.domain)
         allow_it = f"--allow-net {target.endpoint}"
         if not matching and not self.allow_all_public:
-            listed = ", ".join(dict.fromkeys(pattern.name for pattern in self._allow)) or "nothing"
+            listed = ", ".join(dict.fromkeys(pattern.domain for pattern in self._allow)) or "nothing"
             reason = f"{target.host} is not on the allow list ({listed[:200]})"
             return _denied(target, "domain_not_allowed", reason, allow_it)
         if self.allow_all_public and not matching and target.host not in self._private and _is_local_name(target):
@@ -261,9 +234,12 @@ class FetchPolicy:
         reason = f"port {target.port} of {target.host} is not allowed, only {', '.join(map(str, sorted(set(ports))))}"
         return _denied(target, "port_not_allowed", reason, allow_it)
 
-    def judge_address(self, target: Target, address: IPAddress) -> Violation | None:
-        """Return the violation of reaching the target at this address, of a URL or a resolver; None if allowed."""
-        reason = why_not_public(address)
+    def judge_address(self, target: Target, address: IPAddress, *, own: bool = False) -> Violation | None:
+        """Return the violation of reaching the target at this address, of a URL or a resolver; None if allowed.
+
+        ``own``: it is one of this machine, whose services may trust whoever speaks to them from here.
+        """
+        reason = why_not_public(address) or ("an address of this machine" if own else None)
         if reason is None:
             return None
         said = f"{address} is {reason}" if target.address is not None else f"it resolves to {address}, {reason}"
@@ -290,16 +266,21 @@ def _private_remedy(host: str) -> str:
 
 
 def _is_local_name(target: Target) -> bool:
-    if target.address is not None:
-        return False
-    return "." not in target.host or any(target.host.endswith("." + ending) for ending in _LOCAL_ENDINGS)
+    is_local = "." not in target.host or any(target.host.endswith("." + ending) for ending in _LOCAL_ENDINGS)
+    return target.address is None and is_local
 
 
 def domain_patterns(entries: object) -> tuple[DomainPattern, ...]:
     """Return the entries of a list as patterns. Raises ``PolicyViolation`` for what is no list of them."""
     if isinstance(entries, str) or not isinstance(entries, Iterable):
         raise PolicyViolation(f"a domain list must be a sequence of patterns, got {entries!r}; write ('example.org',)")
-    return tuple(entry if isinstance(entry, DomainPattern) else DomainPattern.parse(entry) for entry in entries)
+    found: list[NetworkRule] = []
+    for entry in entries:
+        if not isinstance(entry, NetworkRule | str):
+            raise PolicyViolation(f"{entry!r} is not a domain pattern; write example.org or *.example.org:443")
+        rule = parse_rule(entry) if isinstance(entry, str) else entry
+        found.append(domain_rule(rule.domain, *rule.ports))
+    return tuple(found)
 
 
 def _private_entry(entry: object) -> str:

@@ -7,6 +7,7 @@ no effect. Only names that the policy allows are resolved: a denied name causes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import certifi
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
-from sandbox_kernel.net.targets import Target
+from sandbox_kernel.net.targets import IPAddress, Target
 
 #: A function from host name and port to numeric addresses. It may block and may raise OSError.
 Resolver = Callable[[str, int], list[str]]
@@ -65,10 +66,19 @@ def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolve
             address = ip_address(answer.partition("%")[0])
         except ValueError:
             raise _unresolved(target, f"the resolver answered {answer!r}, which is no address") from None
-        violation = policy.judge_address(target, address)
+        violation = policy.judge_address(target, address, own=is_own(address))
         if violation is not None:
             raise FetchRefused(violation)
     return Pinned(target, tuple(answers[:MAX_TRIED]))
+
+
+def is_own(address: IPAddress) -> bool:
+    """Whether an address is one of this machine, so that the kernel would send from it. Nothing is sent."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((str(address), 9))
+        return ip_address(one.getsockname()[0].partition("%")[0]) == address
+    return False
 
 
 def lookup_threads() -> ThreadPoolExecutor:

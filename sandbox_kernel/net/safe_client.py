@@ -49,7 +49,6 @@ class SafeClient:
         audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
         ca_file: PEM file of additional root certificates. Verification cannot be turned off.
         vault: Secrets that the client fills into headers; None for no secrets.
-
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 A program sends the placeholder where it would send the secret, for example in ``Authorization``. In requests to the
 hosts that the secret is for, and only there, the host replaces the placeholder with the value and sends it over TLS.
+Only headers are filled: servers log URLs and bodies.
 Everything that the program prints, stores or sends elsewhere holds the placeholder. Responses are not searched: a
 server that echoes request headers reveals the value to the program, so name hosts that do not.
 """
@@ -38,7 +39,6 @@ class Secret:
         value: The secret: 1 to 4096 printable ASCII characters.
         hosts: Hosts that may receive the value, written as in an allow list. The policy must allow them too.
         plain_http: Send the value without TLS too, for hosts in a local network.
-
     """
 
     name: str

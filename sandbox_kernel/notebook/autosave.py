@@ -52,11 +52,7 @@ class KeptState(NamedTuple):
 
 
 class Autosaver:
-    """Saves the sessions of one notebook, and knows what the kernel before this one left.
-
-    ``sessions`` returns those that hold something. Where the notebook is not known, nothing can be saved by itself.
-    ``folder`` is where the states of all notebooks lie: below ``SANDBOX_KERNEL_CACHE``, or the user's cache folder.
-    """
+    """Saves what ``sessions`` returns for one notebook, and knows what the kernel before this one left."""
 
     def __init__(
         self, sessions: Callable[[], Mapping[Key, Any]], notebook: str | None, folder: str | None = None
@@ -77,10 +73,7 @@ class Autosaver:
         self._offered = False
 
     def check(self) -> LockedFolder:
-        """Make the folder and claim it; raises ``SessionError`` when states cannot be kept there.
-
-        The claim ends with this process. Two kernels that save for one notebook would replace each other's states.
-        """
+        """Claim the folder: two kernels would replace each other's states. Raises ``SessionError`` when that fails."""
         if self._notebook is None:
             raise InvalidRequest(
                 "%sandbox autosave: this kernel was not told which notebook it belongs to (Jupyter servers do, in "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.errors import SandboxError
@@ -23,11 +24,11 @@ from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.page.kept_output import TARGET, KeptOutput
-from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
+from sandbox_kernel.notebook.page.kernel_door import KernelDoor, NotebookPrompts, StdinChannel, failure_fields
 from sandbox_kernel.notebook.render import expressions, payload, told_apart
 from sandbox_kernel.session.cell.front_end import unanswered
-from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.sanitize import sanitize_docstring
+from sandbox_kernel.util.wire import encodable
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.kernel import SandboxKernel
@@ -46,14 +47,16 @@ class CellRequests:
 
     def __init__(self, kernel: SandboxKernel) -> None:
         self._kernel = kernel
-        self._number = 0
+        self._execution_count = 0
         self._uncounted = 0
         #: The id of the notebook's cell that ran under each number.
         self._ran: dict[int, str] = {}
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
         self._debugger: NotebookDebugger | None = None
-        self._kept = KeptOutput()
+        self._kept = KeptOutput(kernel.loop.publish)
+        #: Sends an iopub message for a parent.
+        self.publish = self._kept.send
         self.history = History()
         self.state = NotebookState(sandboxes=kernel.sandboxes, defaults=kernel.first_defaults)
         self.state.comms.register(kernel.comm_manager)
@@ -65,7 +68,7 @@ class CellRequests:
         code, silent, allow_stdin = asked["code"], bool(asked.get("silent")), bool(asked.get("allow_stdin"))
         text, cell_id = encodable(str(code)), metadata.get("cellId")
         self.state.libraries.gone(cells_gone(metadata))
-        number = self._number + 1
+        number = self._execution_count + 1
         if not silent:
             # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
             self._kernel.loop.publish("execute_input", {"code": text, "execution_count": number}, request.message)
@@ -73,7 +76,7 @@ class CellRequests:
         # nbval runs all cells without history, so that all have the same number; a cell is named by its own.
         name = number + self._uncounted
         if counted:
-            self._number, name = number, number
+            self._execution_count, name = number, number
             if isinstance(cell_id, str) and 0 < len(cell_id) <= 64:
                 self._ran[number] = cell_id
                 if len(self._ran) > _MOST_CELLS:
@@ -86,8 +89,9 @@ class CellRequests:
         if self._debugger is not None:
             await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
-        wire = Wire(self, request.message, number, silent=silent, watched=allow_stdin and cell_id is not None)
-        if wire.watched():
+        seen_as = str(cell_id) if allow_stdin and cell_id is not None else None
+        door = KernelDoor(self, request.message, number, silent=silent, page=seen_as)
+        if door.watched():
             self._kept.begin(request.message, str(cell_id), text, number)
         expressed = asked.get("user_expressions") or {}
         with self._kernel.running.cell() as cancel:
@@ -95,7 +99,7 @@ class CellRequests:
             prompts = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             question = prompts.question if allow_stdin and not silent else None
             done = await CellExecution(
-                self.state, wire, prompts.ask, cancel, name, str(cell_id or ""), expressed,
+                self.state, door, prompts.ask, cancel, name, str(cell_id or ""), expressed,
                 silent=silent, question=question,
             ).run(code)  # fmt: skip
         self._kept.end(request.message)
@@ -110,11 +114,7 @@ class CellRequests:
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
 
-    # -- what the ``Wire`` of a cell needs ---------------------------------------------------------------------------
-
-    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
-        """Send an iopub message for a parent."""
-        self._kept.send(kind, content, parent, partial(self._kernel.loop.publish, kind, content, parent))
+    # -- what the ``KernelDoor`` of a cell needs ---------------------------------------------------------------------
 
     def enable_widgets(self) -> None:
         """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""
@@ -168,25 +168,31 @@ class CellRequests:
         text = explain_magic(code, cursor_pos)
         data: Mapping[str, object] = {} if text is None else {"text/plain": text}
         if text is None and (known := await self._ask_session("inspect", code, cursor_pos, detail_level)):
-            # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
-            # runs in a thread, so that this loop stays free for other requests.
+            # It comes from the sandbox and is shown on the page. This loop stays free for other requests.
             clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
             data = told_apart(clean.data)
         return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
 
-    def is_complete(self, code: str) -> dict[str, str]:
-        """Tell a console whether to run the code or to wait for more lines."""
-        return completeness(code, self.state.defaults)
+    async def is_complete(self, code: str) -> Mapping[str, object]:
+        """Tell a console whether to run the code or to wait for more lines; without a session that is not known."""
+        known = completeness(code, self.state.defaults)
+        if known is not None:
+            return {"status": known, "indent": ""} if known == "incomplete" else {"status": known}
+        # A console that has just begun waits for the session that is being opened.
+        sessions, defaults = self.state.sandboxes.sessions, self.state.defaults
+        with contextlib.suppress(SandboxError):  # there can be none: not known either
+            await asyncio.get_running_loop().run_in_executor(None, sessions.prepare, defaults)
+        return await self._ask_session("is_complete", code) or {"status": "unknown"}
 
-    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> Mapping[str, object] | None:
+    async def _ask_session(self, what: str, code: str, *more: int) -> Mapping[str, object] | None:
         """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
         plan = program_of(code, self.state.defaults)
         try:
             session = self.state.sandboxes.sessions.choice(plan).session if plan is not None else None
             if plan is None or session is None:
                 return None
-            ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)
-            return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, position)
+            ask: Callable[..., Mapping[str, object]] = getattr(session, what)
+            return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, *more)
         except SandboxError as error:
             self._kernel.log.info("the session could not %s: %s", what, error)
             return None

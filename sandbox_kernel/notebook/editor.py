@@ -1,13 +1,12 @@
-"""Completion and inspection of magic lines, is-complete and history. For every other line the session is asked."""
+"""Completion and inspection of magic lines, their ends, and history. For every other line the session is asked."""
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sandbox_kernel.errors import SandboxError
@@ -16,6 +15,7 @@ from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, Cell
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS_BY_NAME, OPTIONS, Takes, usage
 from sandbox_kernel.notebook.options.parse_cell import MAX_LINE, CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.util.values import dataclass
 
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: Possible values from the notebook, such as session names, by option.
@@ -61,10 +61,7 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
 
 
 def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
-    """Parse an unfinished cell. Magic lines are replaced by spaces, so that positions in the program do not change.
-
-    Returns None if its options cannot be parsed, because its session is then unknown.
-    """
+    """Parse an unfinished cell, with blanks for magic lines: positions stay. None where its session is unknown."""
     try:
         plan = parse_cell(code, defaults)
     except SandboxError:
@@ -137,47 +134,17 @@ def is_question(code: object) -> bool:
     return isinstance(code, str) and code.strip() in ("%sandbox?", "%%sandbox?", "?%sandbox", "?%%sandbox")
 
 
-MAX_PARSED = 20_000
-_DEEP = re.compile(r"[(\[{]{60}")
-_OPEN = re.compile(
-    r"was never closed|unexpected EOF|unterminated triple|expected an indented block|EOF while scanning|'\{' was"
-)
-
-
-def completeness(code: str, defaults: CellOptions) -> dict[str, str]:
-    """Return ``status`` (complete, incomplete or invalid) and ``indent``, the indentation of the next line."""
-    first = code.lstrip().partition("\n")[0]
+def completeness(code: str, defaults: CellOptions) -> str | None:
+    """Return whether a cell is complete, incomplete or invalid by our own lines; None where its session knows."""
+    magic = code.lstrip().startswith("%%sandbox")
     # As for every cell magic, an empty line ends the cell.
-    if first.startswith("%%sandbox") and not code.endswith("\n"):
-        return {"status": "incomplete", "indent": ""}
+    if magic and not code.endswith("\n"):
+        return "incomplete"
     try:
         plan = parse_cell(code, defaults)
     except SandboxError:
-        return {"status": "invalid"}
-    if plan.options.effective_language is not Language.PYTHON or first.startswith("%%sandbox"):
-        return {"status": "complete"}
-    code = plan.code
-    if not code.strip() or len(code) > MAX_PARSED or _DEEP.search(code):
-        return {"status": "complete"}
-    lines = [line for line in code.splitlines() if not line.startswith(("%", "!"))]
-    text = "\n".join(lines)
-    last = lines[-1] if lines else ""
-    try:
-        ast.parse(text)
-    except SyntaxError as error:
-        if last.endswith("\\") or _OPEN.search(error.msg or "") or last.rstrip().endswith(":"):
-            return {"status": "incomplete", "indent": _indent(last)}
-        return {"status": "invalid"}
-    except (ValueError, MemoryError, RecursionError):
-        return {"status": "invalid"}
-    if last.startswith((" ", "\t")) and last.strip() and not code.endswith("\n"):
-        return {"status": "incomplete", "indent": _indent(last)}
-    return {"status": "complete"}
-
-
-def _indent(last: str) -> str:
-    spaces = last[: len(last) - len(last.lstrip())]
-    return spaces + "    " if last.rstrip().endswith(":") else spaces
+        return "invalid"
+    return "complete" if magic or not plan.code.strip() else None
 
 
 #: Most cells that are kept, of which a console asks for at most 1000; most characters of a value.
@@ -201,11 +168,7 @@ class History:
         self._entries.append((number, source, value))
 
     def find(self, asked: Mapping[str, Any]) -> list[Row]:
-        """Return what a ``history_request`` asks for, oldest first.
-
-        ``tail`` are the last ``n`` cells, ``range`` those from ``start`` up to but not including ``stop``, and
-        ``search`` the last ``n`` whose text matches a glob, with ``unique`` the newest of equal ones.
-        """
+        """Return what a ``history_request`` asks for, as Jupyter's protocol describes it, oldest first."""
         kind, n, found = asked.get("hist_access_type"), asked.get("n"), list(self._entries)
         if kind == "range":
             start, stop = asked.get("start") or 0, asked.get("stop")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from sandbox_kernel.backends.async_bridge import on_this_loop
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints, spelled
+from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.notebook import render
 from sandbox_kernel.notebook.autosave import Autosaver, notebook_path
 from sandbox_kernel.notebook.frames.frame_comms import FrameComms
-from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, Tell, make_library
+from sandbox_kernel.notebook.options.cell_options import CellOptions, config_of
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell
-from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.options.variables import encode_all
+from sandbox_kernel.notebook.packages import Packages, wanted
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import RightAnswers, bundle, offers_of, take_files_back
@@ -27,6 +31,9 @@ from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdi
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
+from sandbox_kernel.session.cell.request import LimitLift
+from sandbox_kernel.untrusted.frames.frame_output import SERVED_VARIABLE, without_document
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import changes_waiting
 
@@ -35,8 +42,6 @@ if TYPE_CHECKING:
 
 #: How long the session of an interrupted line command may take to end what it does.
 _LAST_WORDS_S = 5.0
-#: How many values of displays, and characters of one, are cleaned at once: a turn of a thread takes longer.
-_FEW, _SHORT = 10, 10_000
 OnInput = Callable[[str, bool], Awaitable[str]]
 #: Asks the user, and returns the line that they typed; None when nobody answered.
 OnQuestion = Callable[[str], Awaitable[str | None]]
@@ -46,8 +51,8 @@ T = TypeVar("T")
 _TRAVELS = (bool, int, float, str, list, tuple, dict, type(None))
 
 MAX_NOTES = 40
-PANEL_AFTER_S = 2.0
-PANEL_EVERY_S = 0.5
+PROGRESS_AFTER_S = 2.0
+PROGRESS_EVERY_S = 0.5
 
 
 @dataclass
@@ -58,7 +63,6 @@ class NotebookState:
     defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
-    libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
     #: What the user answered to offers of rights.
@@ -67,16 +71,24 @@ class NotebookState:
     rights: LineRights = field(default_factory=lambda: LineRights(notebook=notebook_path()))
     #: Whether a cell has said that files of the last kernel are there.
     told_of_files: bool = False
+    #: The lift of each running cell, by the id of the cell.
+    lifts: dict[str, LimitLift] = field(default_factory=dict)
+    libraries: NotebookLibraries = field(init=False)
     comms: FrameComms = field(init=False)
     autosave: Autosaver = field(init=False)
+    packages: Packages = field(init=False)
 
     def __post_init__(self) -> None:
-        self.comms = FrameComms(self.sandboxes.sessions.all)
+        self.packages = Packages(self.sandboxes.kept)
+        self.defaults = self.packages.given(self.defaults)
+        self.libraries = NotebookLibraries(lambda title: make_library(title, config_of(self.defaults)))
+        self.comms = FrameComms(self.sandboxes.sessions.all, self.libraries.take)
         self.autosave = Autosaver(self.sandboxes.sessions.with_state, notebook_path())
 
     def close(self) -> None:
         """Save for the last time if autosave is on, then end every session and sandbox."""
         self.autosave.finish()
+        self.libraries.close()
         self.sandboxes.close()
 
     def take_news(self) -> tuple[Note, ...]:
@@ -105,7 +117,7 @@ class NotebookState:
         return self.sandboxes.box(self.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def known(self) -> dict[str, list[str]]:
-        """What options that take a name can be completed with: variables of a kind that JSON has, not a shell's own."""
+        """Return completions for options that take a name: variables that JSON can hold, without a shell's own."""
         names = sorted(
             name
             for name, value in list(self.variables.items())
@@ -116,7 +128,7 @@ class NotebookState:
 
 @dataclass(frozen=True, kw_only=True)
 class CellReply:
-    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
+    """What a front end is told of a cell: the error that was shown, the plain text of its value, a fault of our own."""
 
     failure: render.Failure | None = None
     value: str | None = None
@@ -146,18 +158,18 @@ class CellExecution:
         self._state, self._door, self._cancel, self._silent = state, door, cancel, silent
         self._on_input, self._question = on_input, question
         self._number, self._cell, self._expressions = number, f"{cell_id} {number}", expressions
+        self._page_cell = cell_id
         self._reply: FrontEndReply | None = None
         self._late: render.LateDoor | None = None
         self._value: str | None = None
         self._notes: list[Note] = []
+        #: Tells the page of a library; None where the notebook holds it.
+        self._tell: Tell | None = None
         #: Whether a line command has shown something in this cell.
         self._told = False
 
     async def run(self, cell: str | CellPlan, *, pressed: bool = False) -> CellReply:
-        """Do what a cell of the Sandbox kernel, or a plan, asks for: line commands first, then the program.
-
-        ``pressed``: the user pressed a button for it.
-        """
+        """Run a cell, or a plan: line commands, then the program. ``pressed``: the user pressed a button."""
         try:
             plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self._state.defaults)
             refused = await self._refused(plan, pressed=pressed)
@@ -177,10 +189,7 @@ class CellExecution:
         return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
-        """Ask for rights that the cell's lines lack. Returns why it does not run, when a page shows a prompt instead.
-
-        Raises that error where the user cannot be asked, or refused.
-        """
+        """Ask for rights that the cell's lines lack. Returns the refusal when a page shows a prompt; else raises it."""
         rights, before = self._state.rights, self._state.defaults
         if not plan.commands and plan.options == plan.defaults == before:
             return None
@@ -190,8 +199,8 @@ class CellExecution:
             return None
         error = rights.refusal(lacking)
         asks = rights.setting is LineSetting.ASK and can_be_asked(lacking)
-        if asks and self._door.watched() and (rights.has_page or not rights.told):
-            rights.told = True
+        if asks and self._door.watched() and (rights.has_page or not rights.prompted):
+            rights.prompted = True
             self._send(render.ShowOutput(prompt(lacking)))
             return error
         if not asks or self._question is None or rights.unanswered:
@@ -204,42 +213,48 @@ class CellExecution:
         return None
 
     async def _do(self, plan: CellPlan) -> render.Failure | None:
+        given = self._state.packages.given  # also where a line or the dialog names all folders anew
         for command in plan.commands:
-            if (failure := await self._command(command, plan.defaults)) is not None:
+            if (failure := await self._command(command, given(plan.defaults))) is not None:
                 return failure
-        self._state.defaults = plan.defaults
+        self._state.defaults = given(plan.defaults)
+        plan = replace(plan, options=given(plan.options), defaults=self._state.defaults)
         if not plan.code:
-            # A line that begins to work on the folder is followed by the cell that has its changes again, and says so.
+            # The cell that follows a --here line tells of the folder's kept changes.
             if plan.defaults.here is None and (news := self._news()):
                 self._send(render.ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
+        # What a press gave the running cell is the session's from now on, and so the notebook's.
+        if plan.options == plan.defaults and any(note.kind is NoteKind.MORE_MEMORY for note in result.notes):
+            self._state.defaults = replace(plan.defaults, memory_mb=result.memory_limit_mb)
         made = partial(render.render_result, result, quiet=plan.options.quiet)
-        # To clean what a program shows or raises takes long at worst: other requests are answered meanwhile.
-        shown = [value for display in result.displays for value in display.data.values()]
-        is_short = len(shown) < _FEW and all(isinstance(value, str) and len(value) < _SHORT for value in shown)
-        failure = self._send(*(made() if result.ok and is_short else await _in_thread(made)))
         offers = offers_of(result, self._state.answers.never, plan.options.session or "")
-        # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
+        # People get buttons, above the error, which may be long; clients that record outputs get notes alone.
         may_give = offers and self._state.rights.setting is not LineSetting.LOCKED
         if may_give and (self._door.watched() or self._question is not None):
             self._send(render.ShowOutput(bundle(offers)))
-        return failure
+        # Cleaning a hostile traceback can be slow: it is done in a thread, so that other requests are answered.
+        return self._send(*(made() if result.ok else await _in_thread(made)))
 
     async def _program(self, plan: CellPlan) -> ExecResult:
-        """Run the program of a cell, and show its output while it runs."""
-        inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
+        values = ((name, self._state.variable(name, "-i")) for name in plan.options.inputs)
+        inputs = await _in_thread(partial(encode_all, values)) if plan.options.inputs else {}
         name = plan.options.stdin_var
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
         once = self._state.answers.take_once()
+        # Without our server extension a page finds the code only in the notebook; in a batch nobody looks.
+        unserved = self._door.watched() and not os.environ.get(SERVED_VARIABLE)
+        self._tell = None if unserved or plan.options.self_contained else self._door.library
         batch = StreamBatch(self._door.stream)
-        panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
+        lift = None if self._state.in_python or self._state.rights.setting is LineSetting.LOCKED else LimitLift()
+        progress = _ProgressTimer(self._door, plan.options.effective_timeout_s, lift)
         bars: list[PreparationBar] = []
 
-        def preparing(progress: PrepareProgress) -> None:
-            panel.hold(over=progress.fraction >= 1)
+        def preparing(made: PrepareProgress) -> None:
+            progress.hold(over=made.fraction >= 1)
             bars[:] = bars or [PreparationBar(self._door, alone=not plan.commands)]
-            bars[0].update(progress)
+            bars[0].update(made)
 
         front_end: FrontEnd | None = None
         if self._expressions is not None:
@@ -250,22 +265,29 @@ class CellExecution:
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
-            on_input=lambda prompt, password: self._ask(prompt, password, batch),
-            on_usage=panel.use,
+            on_input=on_this_loop(lambda prompt, password: self._ask(prompt, password, batch, progress)),
+            on_usage=progress.use,
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
             front_end=front_end,
+            loop=asyncio.get_running_loop(),
+            lift=lift,
             once=once,
         )
+        if lift is not None:
+            self._state.lifts[self._page_cell] = lift
         try:
             result, variables = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
             for bar in bars:
                 bar.close()
-            panel.close()
+            progress.close()
+            self._state.lifts.pop(self._page_cell, None)
             batch.close()
-            self._send(*self._state.libraries.after(self._cell))
+            if self._tell is not None and (making := self._state.libraries.making()):
+                await done_before(asyncio.ensure_future(asyncio.wait(map(asyncio.wrap_future, making))), self._cancel)
+            self._send(*self._state.libraries.after(self._cell, stored=self._tell is not None))
             if once:
                 box = self._state.sandboxes.box(plan.defaults)
                 await _in_thread(partial(take_files_back, box, self._state.answers, once))
@@ -273,16 +295,27 @@ class CellExecution:
             await _in_thread(partial(self._state.comms.follow_all, went_back=result.rolled_back))
         self._state.variables.update(variables)
         self._state.files = result.changes
-        told = self._reply.told if self._reply is not None and result.ok else ()
+        told = self._reply.notes if self._reply is not None and result.ok else ()
         stumble = Stumble(
             beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state, hidden=is_hidden,
             own=plan.own_limits,
         )  # fmt: skip
         found = list(dict.fromkeys(self._notes))  # how many there are, the program decides
         few = [*found[:MAX_NOTES], *([notes.more_notes(len(found) - MAX_NOTES)] if len(found) > MAX_NOTES else [])]
-        more = (*hints(result, stumble), *told, *few, *self._news())
-        result = spelled(result, stumble)
-        return replace(result, notes=(*result.notes, *more))
+        names = [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]
+        cut = (notes.output_cut(" and ".join(names)),) if names else ()
+        own = (spelled(note, stumble) for note in result.notes)
+        alone = bool(result.here and result.changes) and self._question is None and not self._door.watched()
+        unwritten = await _in_thread(self._state.sandboxes.not_applied) if alone else ()
+        # Where nobody can install anything, names of a file beside the notebook are told to nobody.
+        ours, may_install = self._state.packages, self._state.rights.setting is not LineSetting.LOCKED
+        lacked = await _in_thread(partial(wanted, plan.code, result)) if may_install and not result.ok else None
+        if may_install and result.ok and self._door.watched() and not ours.searched:
+            lacked = await _in_thread(partial(ours.missing, plan.code, plan.options))
+        packages = () if lacked is None else (notes.hint_install("%sandbox ", lacked.what),)
+        return replace(
+            result, notes=(*packages, *own, *hints(result, stumble), *told, *few, *unwritten, *self._news(), *cut)
+        )
 
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
@@ -304,9 +337,9 @@ class CellExecution:
         if comms.take(display) or libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render.render_display(comms.with_state(display))
+        message, removed = render.render_display(self._shown(display))
         self._notes += removed
-        self._send(*libraries.before(display.data, self._cell))
+        self._send(*libraries.before(display.data, self._cell, self._tell))
         if isinstance(message, render.ClearOutput):
             if self._told:
                 # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
@@ -320,23 +353,27 @@ class CellExecution:
         comms, libraries = self._state.comms, self._state.libraries
         if comms.take(display) or libraries.take(display.data):
             return []
-        shown = render.render_display(comms.with_state(display))[0]
-        return [*libraries.before(display.data, self._cell), shown, *libraries.after(self._cell)]
+        shown = render.render_display(self._shown(display))[0]
+        told = libraries.before(display.data, self._cell, self._tell)
+        return [*told, shown, *libraries.after(self._cell, stored=self._tell is not None)]
 
-    async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
+    def _shown(self, display: SessionDisplay) -> SessionDisplay:
+        """Return a display as the notebook holds it: a widget with its state, a frame without the code its page has."""
+        held = self._state.comms.with_state(display)
+        return held if self._tell is None else replace(held, data=without_document(held.data))
+
+    async def _ask(self, prompt: str, password: bool, batch: StreamBatch, progress: _ProgressTimer) -> str:
         batch.settle()
         try:
-            return await self._on_input(prompt, password)
+            with progress.still():
+                return await self._on_input(prompt, password)
         except EOFError as error:
             # The program only meets the end of a file; its author is told why.
             self._notes.append(notes.no_answer(error))
             raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> render.Failure | None:
-        """Line commands may measure or wait, so they work in a thread.
-
-        An interrupt ends what the command does in a session, and is answered when that has ended; otherwise at once.
-        """
+        """Run a line command in a thread. An interrupt ends it in its session, and is answered then, else at once."""
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
         desk = LineCommands(self._state, defaults)
@@ -346,7 +383,7 @@ class CellExecution:
                 await asyncio.wait({work}, timeout=_LAST_WORDS_S)
             failed = work.exception() if work.done() else None
             if not work.done() or isinstance(failed, SandboxError):
-                told = f"%sandbox {command.name}: {failed or 'interrupted'}"
+                told = render.tame(f"%sandbox {command.name}: {failed or 'interrupted'}")
                 return self._send(render.Failure("KeyboardInterrupt", "interrupted", (told,)))
         messages = await work
         await _in_thread(self._state.comms.settle_all)
@@ -358,47 +395,51 @@ def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return asyncio.get_running_loop().run_in_executor(None, work)
 
 
-class _PanelTimer:
-    """Shows the panel of a cell once it has been running for a while, and keeps it current; all on the cell's loop."""
+class _ProgressTimer:
+    """Tells how far a cell is once it has been running for a while, a few times a second; all on the cell's loop."""
 
-    def __init__(self, door: render.Door, timeout_s: float, cancel: asyncio.Event) -> None:
+    def __init__(self, door: render.Door, timeout_s: float, lift: LimitLift | None) -> None:
         self._door = door
-        self._timeout_s = timeout_s
-        self._cancel = cancel
+        self._timeout_s, self._lift = timeout_s, lift
         self._loop = asyncio.get_running_loop()
-        self._panel: render.RunPanelHandle | None = None
         #: Bytes in use, and the limit.
         self._memory: tuple[int, int] | None = None
+        #: Since when the cell waits for an answer of its user.
+        self._asked: float | None = None
         self.begin()
 
     def begin(self) -> None:
         """The time of the cell begins now."""
-        self._began = self._loop.time()
-        self._timer = self._loop.call_later(PANEL_AFTER_S, self._draw)
+        self._began, self._asked = self._loop.time(), None
+        self._timer = self._loop.call_later(PROGRESS_AFTER_S, self._tell)
 
     def hold(self, *, over: bool) -> None:
         """The cell does not run yet; its time begins when that is ``over``."""
-        self._timer.cancel()
+        self.close()
         if over:
             self.begin()
 
-    def _draw(self) -> None:
-        if self._panel is None:
-            self._panel = self._door.live(self._timeout_s, self._stop)
-        if self._panel is not None:
-            self._panel.update(self._loop.time() - self._began, self._memory)
-            self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
+    def _tell(self) -> None:
+        more = (0.0, 0) if self._lift is None else self._lift.next()
+        timeout_s = self._timeout_s if self._lift is None else self._lift.timeout_s or self._timeout_s
+        elapsed_s = (self._asked or self._loop.time()) - self._began
+        self._door.progress(render.Progress(elapsed_s, timeout_s, self._memory, more))
+        self._timer = self._loop.call_later(PROGRESS_EVERY_S, self._tell)
 
-    def _stop(self) -> None:
-        """Called by the button, on whatever thread its click arrives."""
-        self._loop.call_soon_threadsafe(self._cancel.set)
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """The time stands still while the cell waits for its user, as its limit does."""
+        self._asked = asked = self._loop.time()
+        try:
+            yield
+        finally:
+            self._began += self._loop.time() - asked
+            self._asked = None
 
     def use(self, used_bytes: int, limit_bytes: int) -> None:
-        """A reading of the meter; comes on the thread that runs the cell, and is drawn when the time comes."""
+        """A reading of the meter; comes on the thread that runs the cell, and is told when the time comes."""
         self._memory = used_bytes, limit_bytes
 
     def close(self) -> None:
-        """The cell has ended."""
+        """The cell has ended, or does not run yet."""
         self._timer.cancel()
-        if self._panel is not None:
-            self._panel.close()

@@ -1,11 +1,7 @@
 """The Sandbox kernel: a Jupyter kernel that never runs user code in its own process.
 
-The first sandbox begins in a thread as soon as a kernel is made, before the protocol is imported; ``cell_requests.py``,
-and with it most modules of a cell, is imported while that sandbox starts.
+Its first sandbox begins in a thread before the protocol is imported; most modules of a cell come while it starts.
 """
-
-# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
-# comm and psutil have no types.
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.cell_requests import CellRequests
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.protocol.channels import Channels
-    from sandbox_kernel.notebook.protocol.request_loop import Request, RequestLoop
+    from sandbox_kernel.notebook.protocol.request_loop import RequestLoop
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -38,11 +34,7 @@ Content = Mapping[str, Any]
 
 
 class RunningCells:
-    """The cancel events of the running cells, which all wait on one loop.
-
-    Interrupts arrive there as messages. SIGINT cannot be used: in an async kernel it is raised in the event loop and
-    ends the whole kernel.
-    """
+    """The cancel events of the running cells. Interrupts come as messages: SIGINT would end the whole async kernel."""
 
     def __init__(self) -> None:
         self._cells: set[asyncio.Event] = set()
@@ -70,7 +62,7 @@ class RunningCells:
 
 
 class SandboxKernel:
-    """The kernel of one notebook. ``protocol/request_loop.py`` calls ``answer``, ``execute`` and ``comm_message``."""
+    """The kernel of one notebook. ``protocol/request_loop.py`` calls ``answer``, ``comm_message`` and ``cells``."""
 
     log = logging.getLogger("sandbox-kernel")
     loop: RequestLoop
@@ -146,10 +138,6 @@ class SandboxKernel:
             ),
         }
 
-    def execute(self, request: Request) -> Awaitable[Content]:
-        """Run a cell and return the content of its reply."""
-        return self.cells.execute(request)
-
     def _kernel_info(self, content: Content) -> Content:
         """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
         from sandbox_kernel.notebook.kernelspec import KERNEL_INFO
@@ -212,8 +200,9 @@ class SandboxKernel:
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def _interrupt(self, content: Content) -> Content:
-        """Stop all running cells."""
         self.running.interrupt()
+        if "_cells" in vars(self):
+            self.state.comms.interrupt()
         return {"status": "ok"}
 
     def save_at_the_end(self) -> None:
@@ -222,7 +211,6 @@ class SandboxKernel:
             self.state.autosave.finish()
 
     async def _shutdown(self, content: Content) -> dict[str, object]:
-        """Stop all cells and close all sandboxes."""
         restart = bool(content.get("restart"))
         self.running.interrupt()
         loop = asyncio.get_running_loop()
@@ -231,6 +219,8 @@ class SandboxKernel:
         keep = partial(before_shutdown, self.sandboxes, self._connection_file, restart=restart)
         with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
             await loop.run_in_executor(None, keep)
+            for note in () if restart else await loop.run_in_executor(None, self.sandboxes.not_applied):
+                self.log.warning("%s", note)
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 

@@ -1,8 +1,6 @@
 """Writes kernelspecs: ours (``sandbox-kernel install``), and those of wrapped kernels (``wrapped/kernelspecs.py``).
 
-Where Jupyter and this package share an environment, ``pip install`` is enough: the wheel contains a kernelspec with the
-command ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
-Jupyter) needs the path of *this* interpreter. Symbolic links in the path are not resolved: the link's target does not
+A server in another environment needs the path of *this* interpreter. Its links are not resolved: their target does not
 have the virtual environment's packages, and a resolved path breaks at the next upgrade.
 """
 
@@ -18,8 +16,7 @@ from pathlib import Path
 
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import SPEC_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import LINES_VARIABLE, SPEC_VARIABLE
 
 #: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"
@@ -51,21 +48,16 @@ KERNEL_INFO: dict[str, object] = {
 }
 
 NAME = "sandbox"
-DISPLAY_NAME = "Sandbox"
 LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
 def kernel_json(
     display_name: str, executable: str, options: str | None = None, lines: str | None = None
 ) -> dict[str, object]:
-    """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``.
-
-    ``options`` are those of new notebooks, as on a ``%sandbox`` line; ``lines`` says who gives rights that lines of
-    cells ask for (``own_rights.py``).
-    """
+    """Return the content of kernel.json. ``options``: as on a ``%sandbox`` line; ``lines``: see ``own_rights.py``."""
     given = {SPEC_VARIABLE: options, LINES_VARIABLE: lines}
-    metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
-    spec: dict[str, object] = {
+    env = {name: value for name, value in given.items() if value is not None}
+    return {
         # -P: a module beside the notebook must not be imported by this process, which is outside the jail.
         "argv": [executable, "-P", "-m", "sandbox_kernel", "-f", "{connection_file}"],
         "display_name": display_name,
@@ -74,29 +66,18 @@ def kernel_json(
         # A signal would end an async kernel; see ``interrupts``.
         "interrupt_mode": "message",
         "kernel_protocol_version": PROTOCOL_VERSION,
-        "metadata": metadata,
+        "metadata": {"debugger": True, "supported_encryption": ["curve"]},
+        **({"env": env} if env else {}),
     }
-    if chosen := {name: value for name, value in given.items() if value is not None}:
-        spec["env"] = chosen
-    return spec
 
 
 def install(
-    user: bool,
-    prefix: str | None,
-    sys_prefix: bool,
-    name: str = NAME,
-    display_name: str = DISPLAY_NAME,
-    options: str | None = None,
-    lines: str | None = None,
+    name: str, display_name: str, prefix: str | None, *, options: str | None = None, lines: str | None = None
 ) -> Path:
-    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
-    if sum((user, prefix is not None, sys_prefix)) > 1:
-        raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
+    """Write our kernelspec, as ``kernel_json`` and ``write_kernelspec`` say, and return its folder."""
     if not display_name.strip():
         raise InvalidRequest("--display-name is empty; give the name for the launcher, like Sandbox")
-    spec = kernel_json(display_name, sys.executable, options, lines)
-    return write_kernelspec(name, spec, logo_folder(), sys.prefix if sys_prefix else prefix)
+    return write_kernelspec(name, kernel_json(display_name, sys.executable, options, lines), logo_folder(), prefix)
 
 
 def write_kernelspec(name: str, spec: Mapping[str, object], logos: Path, prefix: str | None) -> Path:

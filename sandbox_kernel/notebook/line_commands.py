@@ -1,4 +1,4 @@
-"""The ``%sandbox`` line commands. Each returns messages, which the kernel or the magic shows."""
+"""The ``%sandbox`` line commands (``COMMANDS`` in ``options/option_table.py``). Each returns messages to show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.model.units import duration_text, parse_duration
 from sandbox_kernel.notebook.autosave import DEFAULT_EVERY_S, when
-from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
+from sandbox_kernel.notebook.options.cell_options import (
+    CellOptions,
+    is_packages,
+    policy_of,
+    policy_rows,
+    without_packages,
+)
 from sandbox_kernel.notebook.options.option_table import usage
-from sandbox_kernel.notebook.options.parse_cell import LineCommand, written
+from sandbox_kernel.notebook.options.parse_cell import CELL_NUMBER, LineCommand, written
+from sandbox_kernel.notebook.packages import installed
 from sandbox_kernel.notebook.page import views
 from sandbox_kernel.notebook.page.views import apply_changes, discard_changes, files_message, list_files, show_changes
 from sandbox_kernel.notebook.page.views import text_message as _text
@@ -27,6 +34,7 @@ from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import HIDDEN
 
@@ -68,7 +76,6 @@ def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, .
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    """Show what cells may touch, as a table."""
     title, rows = f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)
     text = "\n".join([title, *(f"  {name:<12}  {value}" for name, value in rows)])
     cells = "".join(
@@ -81,10 +88,14 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
     """Return what cells under these defaults may touch: names and words, for a table."""
-    rows = policy_rows(policy_of(defaults))
+    ours = [mount for mount in defaults.mounts if is_packages(mount)]
+    rows = [row for row in policy_rows(policy_of(without_packages(defaults))) if row != ("mounts", "none")]
+    if ours:
+        rows.append(("packages", ", ".join(installed(one.host) for one in ours)))
     if defaults.here is not None:
-        folder = os.path.abspath(defaults.here)
-        rows.insert(0, ("folder", f"{folder}, copy-on-write, without: {', '.join(HIDDEN)}"))
+        rows = [row for row in rows if row != ("files", "no host files")]
+        rows.insert(0, ("folder", f"{os.path.abspath(defaults.here)}, copy-on-write"))
+        rows.append(("hidden there", ", ".join(HIDDEN)))
     return rows
 
 
@@ -101,7 +112,6 @@ def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _here(context: LineCommands) -> Sandbox:
-    """Return the sandbox that works on the notebook's folder."""
     if context.defaults.here is None:
         running = context.state.sandboxes.sessions.find(context.defaults)
         keeps = running is not None and running.language == Language.PYTHON
@@ -135,25 +145,42 @@ def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text("\n".join(session.undo(command.count).notes))
 
 
+def _state(session: Session, word: str) -> Node | str:
+    """Return the state that a line names: by the number of its cell in the margin, or by its name."""
+    number = CELL_NUMBER.match(word)
+    if number is None:
+        return word
+    # A cell that was run again after an undo may have its number twice: the newest counts.
+    found = [node for node in session.history() if node.number == int(number[1]) and bool(node.id) is bool(node.number)]
+    if not found:
+        raise SessionError(f"no state was kept after cell [{number[1]}]; %sandbox tree lists those there are")
+    return found[-1]
+
+
 def _go(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     session = session_of(command, context)
-    # A cell that was run again after an undo may have its number twice: the newest counts.
-    found = [node for node in session.history() if node.number == command.count and node.id]
-    if not found:
-        raise SessionError(f"no state was kept after cell [{command.count}]; %sandbox tree lists those there are")
-    return _text("\n".join(session.checkout(found[-1]).notes))
+    state = _state(session, command.target or "") if command.state is None else command.state
+    return _text("\n".join(session.checkout(state).notes))
 
 
 def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    node = session_of(command, context).checkpoint(command.target or "", *command.targets)
-    return _text(f"The state after cell [{node.number}] is {node.name!r} now (node {node.id}).")
+    session = session_of(command, context)
+    states = [_state(session, word) for word in command.targets] if command.state is None else [command.state]
+    node = session.checkpoint(command.target or "", *states)
+    which = f"The state after cell [{node.number}]" if node.id else "The beginning"
+    return _text(f"{which} is {node.name!r} now.")
+
+
+def _diff(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session = session_of(command, context)
+    return views.diff(session, [_state(session, word) for word in command.targets])
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     if command.flag:
         session = session_of(command, context)
         named = replace(context.defaults, language=session.language, session=command.options.session)
-        report = context.state.sandboxes.sessions.begin_anew(session, named)
+        report = context.state.sandboxes.sessions.begin_anew(session, named, anyway=command.anyway)
         return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
     which = context.state.sandboxes.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
@@ -224,25 +251,21 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         raise InvalidRequest(
             "%sandbox recover: no earlier kernel of this notebook has left a state; %sandbox autosave keeps one"
         )
-    told: list[str] = []
-    failed: list[SandboxError] = []
+    told, failed = list[str](), list[SandboxError]()
     for state in states:
-        # Our own file: its limit is the one that the user gave.
-        try:
-            session = context.unless_interrupted(
-                context.box.load_session(state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB)
-            )
+        name = state.name or None
+        try:  # our own file: its limit is the one that the user gave
+            loaded = context.box.load_session(state.path, name=name, memory_mb=MAX_MEMORY_MB)
+            session = context.unless_interrupted(loaded)
         except SandboxError as error:
             if context.interrupted.is_set():
                 raise
-            # The others are not lost with it.
-            failed.append(error)
+            failed.append(error)  # the others are not lost with it
             told.append(f"Not recovered: {error}")
             continue
-        asked = replace(context.defaults, language=session.language, session=state.name or None)
+        asked = replace(context.defaults, language=session.language, session=name)
         context.state.sandboxes.sessions.adopt(asked, session)
-        named = f" session {state.name}" if state.name else " session"
-        told.append(f"Going on with the {session.language}{named}, saved {when([state])}.")
+        told.append(f"Going on with the {session.language} session {state.name}".rstrip() + f", saved {when([state])}.")
         told.append(str(getattr(session, "restored", None) or ""))
     if len(failed) == len(states):
         raise failed[0]
@@ -289,9 +312,16 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 def _reads_too(context: LineCommands) -> str:
     """Say that a session which may reach a domain also reads files of the user, which can leave that way."""
-    files = (*context.state.answers.copies(), *(mount.host for mount in context.defaults.mounts))
+    files = (*context.state.answers.copies(), *(one.host for one in without_packages(context.defaults).mounts))
     named = [*files, *([] if context.defaults.here is None else [context.defaults.here])]
     return f" What cells read of yours ({', '.join(named[:3])}) they can send there." if named else ""
+
+
+def _install(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    packages, before = context.state.packages, context.state.defaults
+    found = packages.install(command.targets, context.defaults, context.interrupted)
+    context.state.sandboxes.grow(before, packages.given(before))
+    return _text(f"Installed for this notebook: {found}.")
 
 
 def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -303,13 +333,14 @@ def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": lambda command, context: _text(
-        f"%sandbox {context.defaults.words() or f'--timeout {duration_text(DEFAULT_TIMEOUT_S)}'}"
+        f"%sandbox {without_packages(context.defaults).words() or f'--timeout {duration_text(DEFAULT_TIMEOUT_S)}'}"
     ),
     "help": lambda command, context: _text(usage()),
     "defaults": _defaults,
     "reset": _defaults,
     "policy": _policy,
     "allow": _allow,
+    "install": _install,
     "never": _never,
     "changes": lambda command, context: show_changes(_here(context), command.targets),
     "apply": lambda command, context: apply_changes(_here(context), command.targets, command.shown),
@@ -319,11 +350,8 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "redo": lambda command, context: _text("\n".join(session_of(command, context).redo(command.count).notes)),
     "go": _go,
     "checkpoint": _checkpoint,
-    "checkout": lambda command, context: _text(
-        "\n".join(session_of(command, context).checkout(command.target or "").notes)
-    ),
     "tree": lambda command, context: views.tree(session_of(command, context)),
-    "diff": lambda command, context: views.diff(session_of(command, context), command.targets),
+    "diff": _diff,
     "restart": _restart,
     "save": _save,
     "fork": _fork,

@@ -6,9 +6,6 @@ and waits. So Ctrl-C stops the sandbox and nothing else, and the Stop button wor
 Failures are raised as exceptions of our own: for IPython's ``UsageError`` clients would get the status "ok".
 """
 
-# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False, disallow-untyped-decorators=False
-# IPython has too few types for these rules.
-
 from __future__ import annotations
 
 import asyncio
@@ -17,7 +14,7 @@ import builtins
 import getpass
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -34,8 +31,7 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply, Notebook
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic, plan_line
-from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
-from sandbox_kernel.report.page import Measure
+from sandbox_kernel.report.page import Measure, report_widget, view
 from sandbox_kernel.util.loop_thread import LoopThread
 
 
@@ -55,9 +51,9 @@ class SandboxValue:
 class _MainThread(render.Door):
     """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
 
-    def __init__(self, watched: bool, measure: Measure) -> None:
+    def __init__(self, kernel: Any, cell_id: str, watched: bool, measure: Measure) -> None:
         self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._watched = watched
+        self._kernel, self._cell_id, self._watched = kernel, cell_id, watched
         self._measure = measure
 
     def watched(self) -> bool:
@@ -70,8 +66,16 @@ class _MainThread(render.Door):
         if not isinstance(message, render.Failure):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
-        return _Panel(self.work, timeout_s, stop) if self._watched else None
+    def progress(self, made: render.Progress) -> None:
+        self._tell(render.PROGRESS, made.content(self._cell_id))
+
+    def library(self, made: Mapping[str, object]) -> None:
+        self._tell(render.LIBRARY, made)
+
+    def _tell(self, kind: str, content: Mapping[str, object]) -> None:
+        if self._watched:
+            parent, send, iopub = self._kernel.get_parent("shell"), self._kernel.session.send, self._kernel.iopub_socket
+            self.work.put(lambda: send(iopub, kind, dict(content), parent=parent))
 
     async def ask(self, prompt: str, password: bool) -> str:
         """Ask the user for the program. The prompt is marked as coming from the sandbox."""
@@ -90,43 +94,24 @@ class _MainThread(render.Door):
         return asyncio.wrap_future(answer)
 
 
-class _Panel:
-    """The run panel, created and updated by the main thread."""
-
-    def __init__(self, work: queue.SimpleQueue[Callable[[], None]], timeout_s: float, stop: Callable[[], None]) -> None:
-        self._work = work
-        self._panel: RunPanel | None = None
-        work.put(lambda: setattr(self, "_panel", RunPanel(timeout_s, stop, _display, blocking_kernel=True)))
-
-    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
-
-    def close(self) -> None:
-        self._work.put(lambda: self._panel.close() if self._panel else None)
-
-
 def _write(name: str, text: str) -> None:
     stream = sys.stdout if name == "stdout" else sys.stderr
     stream.write(text)
     stream.flush()
 
 
-def _display(message: render.ShowOutput) -> None:
-    draw = update_display if message.update else display
-    known = {"display_id": message.display_id} if message.display_id else {}
-    draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
-
-
 def _show(message: render.Message, measure: Measure) -> None:
     match message:
         case render.ShowOutput():
-            _display(message)
+            draw = update_display if message.update else display
+            known = {"display_id": message.display_id} if message.display_id else {}
+            draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
         case render.ClearOutput():
             clear_output(wait=message.wait)
         case render.Value():
             InteractiveShell.instance().displayhook(SandboxValue(message))
         case render.ReportPanel():
-            display(view(report_widget(message.document, measure), "Capability report, to explore"), raw=True)
+            display(view(report_widget(message.document, measure)), raw=True)
 
 
 def _ask(answer: Future[str], prompt: str, password: bool) -> None:
@@ -197,7 +182,7 @@ class SandboxMagics(Magics):
     def _run(self, plan: CellPlan) -> CellReply:
         loop = self._loop.loop
         cell_id, watched = _of_page(self.shell)
-        door = _MainThread(watched, self.state.measure_again)
+        door = _MainThread(getattr(self.shell, "kernel", None), cell_id, watched, self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
@@ -246,10 +231,7 @@ class SandboxMagics(Magics):
 
 
 def _of_page(shell: Any) -> tuple[str, bool]:
-    """Return the id of the running cell in its notebook, if the client sends one, and whether a page runs it.
-
-    A page also accepts input requests; nbclient does neither.
-    """
+    """Return the id of the running cell, if the client sends one, and whether a page runs it (it takes questions)."""
     kernel = getattr(shell, "kernel", None)
     parent = kernel.get_parent("shell") if kernel is not None else {}
     try:

@@ -1,7 +1,6 @@
 """Permission prompts: offers the rights that a cell lacked, asks, remembers the answers, gives and takes back.
 
-A page with our extension draws buttons from ``MIME``; every other page and a console show the lines to type. What is
-offered comes from the program: it is checked, quoted and shown as text, and nothing is given before the user answers.
+Our extension draws buttons from ``MIME``; others show lines to type. What the program names is checked and quoted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
@@ -19,12 +17,14 @@ from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import RightAnswer, Wanted, WantedKind
 from sandbox_kernel.notebook.options.parse_cell import inner_path, written
 from sandbox_kernel.policy.network_rule import lacked_domains
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
 #: Most offers of one cell: how many hosts a program tries, the program decides.
 MOST_OFFERS = 3
+_WHEN = {"once": RightAnswer.ONCE, "for this session": RightAnswer.SESSION, "never": RightAnswer.NEVER}
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Offer:
     @property
     def sentence(self) -> str:
         """What the program wanted."""
+        if self.wanted.kind is WantedKind.PACKAGE:
+            return f"The cell needs packages: {self.wanted.what}."
         if self.wanted.kind is WantedKind.DOMAIN:
             return f"The program wanted to reach {self.wanted.what}."
         return f"The program looked for {self.wanted.what}, which is beside the notebook."
@@ -59,15 +61,14 @@ class Offer:
 
 
 def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
-    """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
-
-    Secrets are not offered (``workspace/hidden.py``): a user who wants to give one names it.
-    """
+    """Return what a result lacked and may be offered: each once, none of ``never``, no secrets (users name them)."""
     if not result.violations and not any(note.wanted for note in result.notes):
         return ()
     found = dict.fromkeys(lacked_domains(result))
     for note in result.notes:
-        if note.wanted is not None and note.wanted.kind is WantedKind.FILE:
+        if note.wanted is not None and note.wanted.kind is WantedKind.PACKAGE:
+            found[note.wanted] = None
+        elif note.wanted is not None and note.wanted.kind is WantedKind.FILE:
             with contextlib.suppress(InvalidRequest):  # the name came from a program
                 path = inner_path(note.wanted.what)
                 if path.isprintable() and not is_hidden(path):
@@ -82,15 +83,17 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
     html = ""
     buttons: list[dict[str, object]] = []
     for offer in offers:
-        lines = {str(answer): offer.line(answer) for answer in RightAnswer}
-        told = {"sentence": offer.sentence, "once_means": offer.once_means}
-        buttons.append({"kind": str(offer.wanted.kind), "what": offer.wanted.what, **told, "lines": lines})
-        once, session, never = lines.values()
-        text += [offer.sentence, f"  once: {once}", f"  for this session: {session}", f"  never: {never}"]
-        html += (
-            f"<div>{escape(offer.sentence)} Allow it once: <code>{escape(once)}</code>, for this session: "
-            f"<code>{escape(session)}</code>, never: <code>{escape(never)}</code></div>"
-        )
+        button: dict[str, object] = {"kind": str(offer.wanted.kind), "what": offer.wanted.what}
+        if offer.wanted.kind is WantedKind.PACKAGE:
+            lines = {"for this notebook": f"%sandbox install {shlex.join(offer.wanted.what.split())}"}
+        else:
+            button["once_means"] = offer.once_means
+            button["lines"] = {str(answer): offer.line(answer) for answer in RightAnswer}
+            lines = {words: offer.line(answer) for words, answer in _WHEN.items()}
+        buttons.append(button)
+        text += [offer.sentence, *(f"  {when}: {line}" for when, line in lines.items())]
+        shown = ", ".join(f"{when}: <code>{escape(line)}</code>" for when, line in lines.items())
+        html += f"<div>{escape(offer.sentence)} Allow it {shown}</div>"
     return {
         MIME: {"version": 1, "offers": buttons},
         "text/html": f'<div class="mathjax_ignore tex2jax_ignore">{html}</div>',
@@ -130,11 +133,7 @@ class RightAnswers:
 
 
 def give_file(box: Sandbox, answers: RightAnswers, wanted: Wanted, *, once: bool, kept: KeptWork | None = None) -> str:
-    """Copy a file or folder beside the notebook into the work folder, and return a sentence about it.
-
-    ``kept`` is where the work folder stays; copies are removed from there when the next kernel begins. Raises
-    ``InvalidRequest`` when the file cannot be copied; nothing is changed then.
-    """
+    """Copy a file or folder beside the notebook into the work folder, and note it in ``kept``; returns a sentence."""
     paths = box.copy_in(os.getcwd(), wanted.what, again=wanted in answers.copied)
     answers.copied[wanted] = paths
     if kept is not None:

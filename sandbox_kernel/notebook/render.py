@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_lines, safe_text, sanitize_bundle
 from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.util.values import dataclass
 
 #: A ``blockquote``, because viewers that remove styles, like GitHub, still show it as a quotation.
 _FRAME = (
@@ -132,14 +133,28 @@ class ReportPanel:
 Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
 
 
-class RunPanelHandle(Protocol):
-    """A panel beside a running cell."""
+@dataclass(frozen=True)
+class Progress:
+    """How long a cell has been running and what memory it uses, in bytes, each with its limit."""
 
-    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        """Draw how long the cell has been running and, where known, the memory that it uses and its limit."""
+    elapsed_s: float
+    timeout_s: float
+    memory: tuple[int, int] | None = None
+    #: How many seconds and MB a press gives; zeros where there is none.
+    more: tuple[float, int] = (0.0, 0)
 
-    def close(self) -> None:
-        """The cell has ended."""
+    def content(self, cell: str) -> dict[str, object]:
+        """Return the content of the message that our extension draws beside the cell with this id."""
+        used, limit = self.memory or (None, None)
+        times = {"elapsed_s": self.elapsed_s, "timeout_s": self.timeout_s}
+        more = {"more_s": self.more[0], "more_bytes": self.more[1] << 20}
+        return {"cell": cell, **times, "memory_bytes": used, "memory_limit_bytes": limit, **more}
+
+
+#: The kind of that message. It is no output: no front end saves it, and those that do not know it pass it over.
+PROGRESS = "sandbox_progress"
+#: The kind of the message that brings a page the code of a library, which is no output either.
+LIBRARY = "sandbox_library"
 
 
 class LateDoor(LateListener, Protocol):
@@ -150,21 +165,20 @@ class LateDoor(LateListener, Protocol):
 
 
 class Door:
-    """Where messages of a cell go: the kernel's ``Wire``, IPython's display, or the text of a side panel."""
+    """Where messages of a cell go: the kernel's ``KernelDoor``, IPython's display, or the text of a side panel."""
 
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
-        """Return a panel for a cell that runs for long; None where nobody looks on."""
-        return None
+    def progress(self, made: Progress) -> None:
+        """Tell a page how far a cell is that runs for long; what it shows goes when the cell ends."""
+
+    def library(self, made: Mapping[str, object]) -> None:
+        """Give a page the code of a library, which it keeps for its frames."""
 
     def watched(self) -> bool:
         """Whether a person looks on: what is shown for a while only is for nobody else."""
         return False
 
     def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
-        """Return where output goes that comes after the end of the cell; None where there is no place for it.
-
-        ``messages`` returns what a page gets for a display.
-        """
+        """Return where output goes after the cell, or None. ``messages`` returns what a page gets for a display."""
         return None
 
     def stream(self, name: str, text: str) -> None:
@@ -175,27 +189,17 @@ class Door:
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
-    """The messages of a finished cell, in order; its streams have been sent while it ran."""
-    messages: list[Message] = []
-    removed: list[Note] = []
-    for display in result.displays:
-        message, gone = render_display(display)
-        messages.append(message)
-        removed += gone
-    if cut := [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]:
-        removed.insert(0, notes.output_cut(" and ".join(cut)))
-    noted = replace(result, notes=(*result.notes, *dict.fromkeys(removed)))
+    """The last messages of a finished cell; its streams and displays have been sent while it ran."""
     if not result.ok:
-        # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
-        return (*messages, failure(noted))
-    if not quiet or noted.notes or noted.violations or noted.limit is not None:
-        ending = describe_end(noted)
-        bundle = receipt.mime_bundle(noted, ending)
-        # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
-        bundle["text/html"] = defused(receipt.html(noted, ending))
-        # The page draws the measured numbers from the metadata.
-        messages.append(ShowOutput(bundle, {receipt.MIME: receipt.measurements(noted)}))
-    return tuple(messages)
+        return (failure(result),)
+    if quiet and not result.notes and not result.violations and result.limit is None:
+        return ()
+    ending = describe_end(result)
+    bundle = receipt.mime_bundle(result, ending)
+    # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
+    bundle["text/html"] = defused(str(bundle["text/html"]))
+    # The page draws the measured numbers from the metadata.
+    return (ShowOutput(bundle, {receipt.MIME: receipt.measurements(result)}),)
 
 
 def render_display(display: Display) -> tuple[Message, tuple[Note, ...]]:
@@ -233,18 +237,25 @@ def failure(result: ExecResult) -> Failure:
             evalue = _text(result.error.evalue, _MAX_VALUE)
         lines += safe_lines(result.error.traceback[:_MAX_TRACEBACK], _MAX_VALUE)
     # Each line of ours begins with the end of all colours: what a program left behind must not hide it.
+    ending = "" if not lines else describe_end(result)
     if not lines:
         lines.append(f"{END}{receipt.MARK} {BOLD}{RED}{ename}{END}: {evalue}")
     if result.rolled_back and not any(note.kind is NoteKind.ROLLED_BACK_FURTHER for note in result.notes):
         lines.append(f"{END}{receipt.MARK} {BOLD}The session is as it was before this cell.{END}")
-    lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
+        result = replace(result, notes=tuple(one for one in result.notes if one.kind is not NoteKind.ROLLED_BACK))
+    lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, ending))}{_measured(result)}{END}")
     return Failure(ename, evalue, tuple(lines))
 
 
 def refusal(error: SandboxError) -> Failure:
     """A request that was not run at all."""
-    name = type(error).__name__
-    return Failure(name, str(error), (f"{receipt.MARK} {BOLD}{RED}{name}{END}: {error}",))
+    name, text = type(error).__name__, tame(str(error))
+    return Failure(name, text, (f"{receipt.MARK} {BOLD}{RED}{name}{END}: {text}",))
+
+
+def tame(text: str) -> str:
+    """Return text of ours that quotes a program: without our mark and control characters, cheap for a page to draw."""
+    return unmarked(plain(text))
 
 
 def one_line(text: object, limit: int) -> str:
@@ -253,7 +264,6 @@ def one_line(text: object, limit: int) -> str:
 
 
 def _text(text: object, limit: int) -> str:
-    """Words of a sandbox, colours included."""
     try:
         return safe_text(text, limit)
     except ContentRefused:
@@ -265,9 +275,11 @@ def _measured(result: ExecResult) -> str:
     parts = [f"ran {result.duration:.2f} s"]
     if result.cpu_seconds is not None:
         parts.append(f"CPU {result.cpu_seconds:.2f} s")
+    added = result.added_memory_bytes
     for name, peak in (("peak", result.peak_memory_bytes), ("GPU peak", result.peak_gpu_memory_bytes)):
         if peak is not None:
             parts.append(f"{name} {peak / (1 << 20):.0f} MB")
+            parts[-1] += f" (this cell +{added / (1 << 20):.0f} MB)" if added and name == "peak" else ""
     return f"\n  {', '.join(parts)}"
 
 

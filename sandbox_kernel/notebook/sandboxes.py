@@ -1,7 +1,4 @@
-"""The sandboxes of a notebook, one for each policy and backend that was asked for: runs a planned cell.
-
-Used by the kernel on its own loop and by the magic on a loop in a thread; all of it may be called from several threads.
-"""
+"""The sandboxes of a notebook, one for each policy and backend, which run planned cells. Thread-safe."""
 
 from __future__ import annotations
 
@@ -14,14 +11,15 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
-from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, OnInput, Status, notes
 from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.notebook.autosave import notebook_path
 from sandbox_kernel.notebook.options.cell_options import (
@@ -37,10 +35,11 @@ from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutp
 from sandbox_kernel.notebook.permission_prompts import domains
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.cell.displays import OnDisplay
-from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.cell.request import CellEvents
 from sandbox_kernel.session.session import Session, reaching
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.kept_work import KeptWork
+from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 if TYPE_CHECKING:
@@ -50,29 +49,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellIO:
-    """How a running cell reaches its notebook; ``cancel`` is how the notebook reaches the cell.
+class CellIO(CellEvents):
+    """How a cell reaches its notebook. Sessions call it on the thread that runs the cell, other runs on its loop."""
 
-    A session calls ``on_output`` and ``on_display`` on the thread that runs the cell, other runs on the cell's loop.
-    """
-
-    on_output: OnOutput
     cancel: asyncio.Event
-    on_display: OnDisplay | None = None
-    on_input: AnyOnInput | None = None
-    on_usage: OnUsage | None = None
+    number: int | None = None
     #: Hears, on the cell's loop, how far a language is that must be made ready first.
     on_prepare: OnPrepare | None = None
-    number: int | None = None
-    #: What the notebook wants of a session beside the result.
-    front_end: FrontEnd | None = None
     #: Rights that the cell has and later ones do not.
     once: tuple[Wanted, ...] = ()
 
 
 #: The result of a cell, and the variables that it handed over (plain JSON values).
 CellOutcome = tuple[ExecResult, Mapping[str, object]]
-#: The indentation of the first line that is not empty.
+#: The indentation of the first line that is not empty: IPython removes it from all lines, so a comment needs it too.
 _FIRST_INDENT = re.compile(r"(?:[ \t]*\n)*([ \t]*)")
 
 Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
@@ -114,11 +104,11 @@ class NotebookSandboxes:
 
         def unmarked(stream: str, text: str) -> None:
             shown = marked.feed(text) if stream == "stdout" else text
-            if shown:
+            if shown and io.on_output is not None:
                 io.on_output(stream, shown)
 
         result = await self._run(plan, code, text, replace(io, on_output=unmarked))
-        if rest := marked.close():
+        if (rest := marked.close()) and io.on_output is not None:
             io.on_output("stdout", rest)
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
         return result, marked.values(language, options.outputs) if result.ok else {}
@@ -142,10 +132,8 @@ class NotebookSandboxes:
         options = plan.options
         choice = self.sessions.choose_open(plan)
         if choice.session is None and options.backend == "wasm" and not await self._made_ready(options, io, choice):
-            return ExecResult(
-                status=Status.INTERRUPTED, language=str(options.effective_language), backend="wasm", isolation="wasm",
-                timeout=options.effective_timeout_s, notes=(notes.not_prepared(),),
-            )  # fmt: skip
+            never = make_result(_request(options, code, stdin, files), Status.INTERRUPTED)
+            return replace(never, backend="wasm", isolation="wasm", notes=(notes.not_prepared(),))
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
@@ -156,23 +144,12 @@ class NotebookSandboxes:
         options = plan.options
         result = await self._in_one_cell(plan, code, stdin, io) if choice.one_cell and files is None else None
         if result is None:
-            result = await self.box(options).arun(
-                code,
-                options.effective_language,
-                timeout=options.effective_timeout_s,
-                memory_mb=options.memory_mb,
-                stdin=stdin,
-                env=dict(options.env),
-                args=options.args,
-                files=files,
-                limits=limits_of(options),
-                on_output=io.on_output,
-                cancel=io.cancel,
-                on_usage=io.on_usage,
-                on_input=io.on_input,
-            )
-        why = choice.why_fresh
-        return replace(result, notes=(*result.notes, notes.fresh_sandbox(why))) if why else result
+            result = await self.box(options).perform(_request(options, code, stdin, files), io, io.cancel)
+        # A session of one cell has ended: its state before the cell means nothing to the user.
+        back = (NoteKind.ROLLED_BACK, NoteKind.ROLLED_BACK_FURTHER)
+        kept = [note for note in result.notes if note.kind not in back]
+        kept += [notes.fresh_sandbox(choice.why_fresh)] if choice.why_fresh else []
+        return replace(result, rolled_back=False, notes=tuple(kept))
 
     async def _in_one_cell(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult | None:
         """Run a cell in a session of its own, which ends with it; None where there cannot be one."""
@@ -181,19 +158,12 @@ class NotebookSandboxes:
         if session is None:
             return None
         try:
-            result = await _in_session(session, plan, code, stdin, io)
+            return await _in_session(session, plan, code, stdin, io)
         finally:
             await loop.run_in_executor(None, session.close)
-        # The session has ended: its state before this cell means nothing to the user.
-        back = (NoteKind.ROLLED_BACK, NoteKind.ROLLED_BACK_FURTHER)
-        kept = tuple(note for note in result.notes if note.kind not in back)
-        return replace(result, rolled_back=False, notes=kept)
 
     async def _made_ready(self, options: CellOptions, io: CellIO, choice: Choice) -> bool:
-        """Make the cell's language ready, outside of its time limit; False when it was interrupted meanwhile.
-
-        Nobody can take back what was begun: it goes on in its thread, and the next cell finds it done or waits for it.
-        """
+        """Make the language ready, outside of the cell's time. False when interrupted: it goes on for the next cell."""
         tell = io.on_prepare
         if tell is None:
             return True
@@ -243,6 +213,12 @@ class NotebookSandboxes:
         with self._lock:
             return list(self._boxes.values())
 
+    def not_applied(self) -> tuple[Note, ...]:
+        """Return a note for each folder of the user whose changes end with the kernel: none are kept for the next."""
+        found = [box.diff() for box in self.boxes() if box.here is not None] if self.kept is None else []
+        few = [", ".join([*(display_name(one.path) for one in some[:3]), *["…"][: len(some) > 3]]) for some in found]
+        return tuple(notes.not_applied(len(some), names) for some, names in zip(found, few, strict=True) if some)
+
     def offer_functions(
         self, names: tuple[str, ...], variables: Mapping[str, object] | None, options: CellOptions
     ) -> str:
@@ -251,22 +227,16 @@ class NotebookSandboxes:
         if names:
             self._functions.change(names, variables, self.boxes(), self.sessions.with_state().values())
             self.sessions.close(unused=True)  # a new one has the functions
-        return self._functions.told(box, options.effective_language, self.sessions)
+        return self._functions.describe(box, options.effective_language, self.sessions)
 
     def check_network(self, options: CellOptions, policy: SandboxPolicy) -> None:
-        """Raise ``PolicyViolation`` when the walls of this machine cannot open what the policy allows of the network.
-
-        A line is refused for it at once: under such defaults no later cell would run.
-        """
+        """Raise ``PolicyViolation`` if these walls cannot open the network that a policy allows: no cell would run."""
         enforcer = self.box(options).backend.enforcer
         if enforcer is not None and options.backend != "dask":
             enforcer.check_network(policy)
 
     def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
-        """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
-
-        They keep their work folder: later cells under the new defaults share it.
-        """
+        """Let the running sessions, and their work folder, follow new defaults; returns what changed, in sentences."""
         if after.allow_net:
             self.check_network(before, policy_of(after))
         told = self.sessions.grow(after)
@@ -323,7 +293,7 @@ async def done_before(work: asyncio.Future[Any], cancel: asyncio.Event) -> bool:
     return work.done()
 
 
-def _answers(stdin: str) -> AnyOnInput:
+def _answers(stdin: str) -> OnInput:
     """Answer ``input()`` line by line from a text; after its end as a file would."""
     lines = iter(stdin.splitlines())
 
@@ -340,30 +310,36 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
     options, memory_mb = plan.options, plan.options.memory_mb
     if memory_mb is not None and memory_mb == plan.defaults.memory_mb:
         memory_mb = session.usual_memory(memory_mb)
-    result = await session.arun(
+    request = session.request(
         numbered(code, session.language),
         options.effective_timeout_s,
-        io.on_output,
-        io.on_input if stdin is None else _answers(stdin),
-        on_display=io.on_display,
-        on_usage=io.on_usage,
         number=io.number,
         memory_mb=memory_mb,
         cpu_seconds=options.cpu_seconds,
         output_bytes=options.output_bytes,
-        cancel=io.cancel,
-        front_end=io.front_end,
-        off_loop=True,
     )
-    # What was shown while the cell ran is not shown again.
-    return replace(result, displays=()) if io.on_display is not None else result
+    return await session.perform(request, io if stdin is None else replace(io, on_input=_answers(stdin)), io.cancel)
+
+
+def _request(options: CellOptions, code: str, stdin: str | None, files: Mapping[str, str] | None) -> ExecRequest:
+    """Return the request for a cell that runs in a sandbox of its own."""
+    return ExecRequest(
+        language=options.effective_language,
+        code=code,
+        timeout=options.effective_timeout_s,
+        memory_limit_mb=options.memory_mb,
+        stdin=stdin,
+        env=dict(options.env),
+        args=options.args,
+        files=files or {},
+        limits=limits_of(options),
+    )
 
 
 def numbered(code: str, language: Language) -> str:
     """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
 
-    Not before a cell magic of its own, which must stand first. The comment is indented like the first line of code:
-    IPython removes from all lines the indentation that the first one has.
+    Not before a cell magic of its own, which must stand first.
     """
     if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
         return f"{_FIRST_INDENT.match(code)[1]}#{code}"  # type: ignore[index] # it matches every text
@@ -417,10 +393,7 @@ OFF = "off"
 
 
 class OfferedFunctions:
-    """Functions of the Python kernel that cells may call (``%sandbox functions NAME…``); they stay in that kernel.
-
-    A session has those that were offered when it began; one that is taken back is refused in running sessions too.
-    """
+    """Functions of the Python kernel that cells may call, from a session's start until the user takes them back."""
 
     def __init__(self) -> None:
         self.given: dict[str, Callable[..., object]] = {}
@@ -460,7 +433,7 @@ class OfferedFunctions:
             raise
         self._began_before.update(running)
 
-    def told(self, box: Sandbox, language: Language, sessions: NotebookSessions) -> str:
+    def describe(self, box: Sandbox, language: Language, sessions: NotebookSessions) -> str:
         """Return what cells may call now, and which running sessions began without it."""
         listed = box.describe_functions(language)
         if not listed:

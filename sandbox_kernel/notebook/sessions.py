@@ -1,9 +1,8 @@
 """Which session a cell belongs to, when it must run in a sandbox of its own instead, and how sessions follow defaults.
 
-Unnamed sessions, one for each language, start with the notebook's defaults; a named session starts with the options of
-its first cell, network included. Each cell may have its own time, CPU and output limit and, within bounds, its own
-memory limit. Policy, interpreter, disk limit and the like are fixed when a session starts (``at_start`` in
-``option_table.py``). A cell that asks for other values of these runs fresh, and its receipt says why.
+Unnamed sessions, one for each language, start with the notebook's defaults, a named one with the options of its first
+cell. Each cell may have its own time, CPU and output limit and, within bounds, memory limit. The rest is fixed when a
+session starts (``at_start`` in ``option_table.py``): a cell that asks for other values runs fresh, as its receipt says.
 """
 
 from __future__ import annotations
@@ -12,20 +11,23 @@ import contextlib
 import shlex
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.option_table import BY_NAME, OPTIONS, AtStart
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.session.open_session import has_sessions, only_when_named
-from sandbox_kernel.session.python_state import PythonSession, SaveReport
+from sandbox_kernel.session.python_state import PythonSession
+from sandbox_kernel.session.saved_file import SaveReport
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree.variables import size_of
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.kept_work import KeptWork
@@ -35,12 +37,26 @@ _FOLLOWED = tuple(option.field for option in OPTIONS if option.at_start is AtSta
 _WALLS = tuple(option for option in OPTIONS if option.at_start is AtStart.WALLS)
 
 
+#: From how many bytes on a variable is large, and how many of them an error names.
+_LARGE, _MOST_TOLD = MIB, 10
+
+
+class WouldLose(SessionError):
+    """A new session would not have these large variables; nothing was changed."""
+
+    def __init__(self, variables: tuple[str, ...]) -> None:
+        super().__init__(
+            f"a new session would not have {'; '.join(variables)}. Nothing was changed. Save what you need of it to a "
+            "file and delete the variable, or give the session more memory; %sandbox restart begins without variables"
+        )
+        self.variables = variables
+
+
 @dataclass(frozen=True)
 class Choice:
     """Where a cell runs: in a session, or fresh. ``why_fresh`` is the reason for the receipt, or empty.
 
-    ``must_open``: the session has to be opened first. ``one_cell``: no open session has the options of this cell, so it
-    gets a session of its own that is closed after it; its value, figures and errors are shown as in other cells.
+    ``must_open``: in a session that is to be opened. ``one_cell``: in one of its own, which is closed after it.
     """
 
     session: Session | None = None
@@ -59,10 +75,7 @@ class _Held:
 
 
 class NotebookSessions:
-    """The sessions of one notebook; thread-safe. ``box_for`` returns the sandbox to open a session in.
-
-    ``kept`` is where their large files stay when the kernel ends; None where they do not.
-    """
+    """The sessions of one notebook, opened in sandboxes of ``box_for``; large files stay in ``kept``. Thread-safe."""
 
     def __init__(self, box_for: Callable[[CellOptions], Sandbox], kept: KeptWork | None = None) -> None:
         self._box_for = box_for
@@ -86,10 +99,7 @@ class NotebookSessions:
         return choice
 
     def prepare(self, options: CellOptions) -> bool:
-        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell.
-
-        Returns False if cells under these options run in no session.
-        """
+        """Open the unnamed session before its first cell; False if cells under these options run in no session."""
         key = _key(options)
         with self._lock:
             if not options.keeps_state or not has_sessions(key[0], options.backend):
@@ -110,8 +120,7 @@ class NotebookSessions:
     def choice(self, plan: CellPlan) -> Choice:
         """Return where a cell would run.
 
-        Only that session may answer completion requests for the cell: the answer of a session with fewer rights must
-        not change the text of a cell with more.
+        Only that session may answer completions: one with fewer rights must not change the text of a cell with more.
         """
         options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
@@ -143,11 +152,7 @@ class NotebookSessions:
         return Choice(session=held.session)
 
     def grow(self, options: CellOptions) -> tuple[str, ...]:
-        """Give the sessions that run what the notebook's new defaults allow, and take back what they do not.
-
-        Returns what changed, one sentence for each session. Raises ``PolicyViolation``, which says what works instead,
-        when a session cannot follow; then no session has changed.
-        """
+        """Let running sessions follow new defaults; returns what changed. Raises ``PolicyViolation`` before that."""
         told: list[str] = []
         wanted = options.of_session
         with self._lock:
@@ -167,11 +172,8 @@ class NotebookSessions:
                 held.options = replace(held.options, **now)
         return tuple(told)
 
-    def begin_anew(self, old: Session, options: CellOptions) -> SaveReport:
-        """Replace a session by a new one under these options that has its variables; returns what became of them.
-
-        The old session goes on when the new one cannot be made.
-        """
+    def begin_anew(self, old: Session, options: CellOptions, *, anyway: bool = False) -> SaveReport:
+        """Replace a session by one that has its variables. Raises ``WouldLose`` for large ones, unless ``anyway``."""
         key = _key(options)
         if not isinstance(old, PythonSession):
             raise InvalidRequest(
@@ -182,6 +184,11 @@ class NotebookSessions:
         assert isinstance(new, PythonSession), "a Python session of processes"
         try:
             new.take_over(old, files=self._box_for(options).here is None)
+            sizes = {name: size_of(seen) or 0 for name, seen in (old.variables() or {}).items()}
+            lost = new.restored.lost if new.restored is not None and not anyway else {}
+            large = [name for name in lost if sizes.get(name, 0) >= _LARGE][:_MOST_TOLD]
+            if large:
+                raise WouldLose(tuple(f"{name} ({sizes[name] / MIB:.0f} MB): {lost[name]}" for name in large))
         except BaseException:
             new.close()
             raise
@@ -189,10 +196,7 @@ class NotebookSessions:
         return new.restored or SaveReport()
 
     def find(self, options: CellOptions) -> Session | None:
-        """Return the open session that a line command means: by name or language, else the last one that was used.
-
-        A name alone means the last one, if it has that name, or the only one that has it.
-        """
+        """Return the open session that a line command means: by name or language, else the last one that was used."""
         with self._lock:
             key, name = _key(options), options.session
             if options.language is None:
@@ -257,15 +261,12 @@ class NotebookSessions:
             old.session.close()
 
     def open_for_one_cell(self, options: CellOptions) -> Session | None:
-        """Open a session for a single cell, with the limits of a fresh run; None if that is not possible.
-
-        It is not registered here: the caller closes it after the cell. Its one checkpoint restores the files when the
-        cell has to be ended.
-        """
+        """Open a session for one cell, with the limits of a fresh run, or return None. The caller closes it."""
         language, box = options.effective_language, self._box_for(options)
         memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
         if memory_mb < ENGINES[language].minimum_mb or (language is Language.COMMAND and not box.policy.process_spawn):
             return None
+        # Its one checkpoint restores the files when the cell has to be ended.
         return box.session(
             language, memory_mb=memory_mb, checkpoints=1, python=options.python, limits=limits_of(options)
         )

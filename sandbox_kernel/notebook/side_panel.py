@@ -1,8 +1,7 @@
 """Answers the requests of the side panel in JupyterLab: what changed, the tree of states, limits, and changes to them.
 
-A ``sandbox_request`` comes on the shell channel, between cells, from the page itself: frames of outputs reach us only
-through the gate of their widgets. Types and sizes are checked all the same. What changes something goes the way of
-its ``%sandbox`` line. Replies are plain JSON values of bounded size: names and values in them come from the sandbox.
+A ``sandbox_request`` comes from the page itself, on control while a cell runs: frames of outputs reach only the gate of
+their widgets. Types and sizes are checked all the same. Changes go the way of their ``%sandbox`` lines.
 """
 
 from __future__ import annotations
@@ -11,20 +10,24 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import Conflict, InvalidRequest, SandboxError
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, quoted
+from sandbox_kernel.errors import Conflict, InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, without_packages
 from sandbox_kernel.notebook.options.option_table import BY_NAME
+from sandbox_kernel.notebook.options.own_rights import LineSetting
 from sandbox_kernel.notebook.options.parse_cell import (
+    LINES_VARIABLE,
     CellPlan,
     LineCommand,
+    first_defaults,
+    keep_user_limits,
     new_defaults,
     parse_line,
     parse_options,
@@ -32,8 +35,11 @@ from sandbox_kernel.notebook.options.parse_cell import (
 )
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
 from sandbox_kernel.notebook.render import Door, Message, ShowOutput
+from sandbox_kernel.notebook.sessions import WouldLose
 from sandbox_kernel.session.tree.node import Node, StateDiff
+from sandbox_kernel.session.tree.variables import Seen, size_of
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.util.wire import BadMessage, check
 
 #: The most changes and states that a reply lists, names of variables at a state, and characters of a value.
 MOST_CHANGES, MOST_STATES, MOST_NAMES, MOST_VALUE = 500, 500, 40, 300
@@ -46,6 +52,7 @@ _DIALOG = {
     "domains": BY_NAME["--allow-net"],
     "mounts": BY_NAME["--mount"],
 }
+_PLAIN_LIMITS = frozenset({"timeout_s", "memory_mb"})
 
 _State = Annotated[int, msgspec.Meta(ge=0)]
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -67,11 +74,16 @@ class PanelRequest(msgspec.Struct):
     cells: _Texts = ()
     key: _Text = ""
     line: _Text = ""
+    cell: _Text = ""
+    #: Whether the user was asked about variables that would be lost.
+    anyway: bool = False
     timeout: _Text | msgspec.UnsetType = msgspec.UNSET
     memory: _Text | msgspec.UnsetType = msgspec.UNSET
     here: _Text | msgspec.UnsetType = msgspec.UNSET
     domains: _Texts | msgspec.UnsetType = msgspec.UNSET
     mounts: _Texts | msgspec.UnsetType = msgspec.UNSET
+    #: Whether time and memory are also those of all notebooks.
+    every: bool = False
 
 
 class PanelDesk:
@@ -89,12 +101,17 @@ class PanelDesk:
             if take is None:
                 raise InvalidRequest(f"there is no action {quoted(action)}; known ones: {', '.join(sorted(_ACTIONS))}")
             try:
-                request = msgspec.convert(content, PanelRequest)
-            except msgspec.ValidationError as error:
+                request = check(content, PanelRequest)
+            except BadMessage as error:
                 raise InvalidRequest(f"{action}: {error}") from None
+            if request.every and self._state.rights.setting is LineSetting.LOCKED:
+                raise PolicyViolation(f"nobody sets limits for all notebooks here: {LINES_VARIABLE}=locked")
             done = take(self, request)
             if isinstance(done, CellPlan):
-                return await self._do(done, cancel)
+                reply = await self._do(done, cancel)
+                if request.every and reply["status"] == "ok":
+                    keep_user_limits(self._state.defaults)
+                return reply
             return {"status": "ok", **await asyncio.get_running_loop().run_in_executor(None, done)}
         except SandboxError as error:
             return failed(error)
@@ -128,13 +145,31 @@ class PanelDesk:
     def _compare(self, said: PanelRequest) -> dict[str, object]:
         return difference(session_of(LineCommand(name="diff"), self._context).diff(said.before, said.after))
 
+    def _give_more(self, said: PanelRequest) -> dict[str, object]:
+        """Give a running cell more ``time`` or ``memory``: a right, so nobody does in a locked kernel."""
+        if self._state.rights.setting is LineSetting.LOCKED:
+            raise PolicyViolation(f"nobody gives a running cell more here: {LINES_VARIABLE}=locked")
+        lift = self._state.lifts.get(said.cell)
+        if lift is None:
+            raise InvalidRequest("that cell does not run")
+        lift.give(said.name)
+        return {}
+
+    def _variables(self, said: PanelRequest) -> dict[str, object]:
+        found = session_of(LineCommand(name="tree"), self._context).variables(said.state)
+        return {"known": found is not None, **variables(found or {})}
+
     def _allow_rights(self, said: PanelRequest) -> dict[str, object]:
         self._state.rights.allow_surveyed(said.key)
         return {}
 
+    def _keep_line(self, said: PanelRequest) -> dict[str, object]:
+        self._state.rights.keep_line(said.line, self._state.defaults)
+        return {}
+
 
 def limits_of_dialog(said: PanelRequest, defaults: CellOptions) -> CellOptions:
-    """Return the notebook's defaults with what the dialog changed; an empty field takes its option away."""
+    """Return the notebook's defaults with what the dialog changed; an empty field is as in a new notebook."""
     given = {name: value for name in _DIALOG if (value := getattr(said, name)) is not msgspec.UNSET}
     words: list[str] = []
     for name, value in given.items():
@@ -142,29 +177,31 @@ def limits_of_dialog(said: PanelRequest, defaults: CellOptions) -> CellOptions:
         words += [f"{_DIALOG[name].name}={text.strip()}" for text in texts if text.strip()]
     asked = parse_options(words)
     changed = {_DIALOG[name].field: getattr(asked, _DIALOG[name].field) for name in given}
+    usual = first_defaults()
+    for name in _PLAIN_LIMITS & changed.keys():
+        changed[name] = changed[name] if changed[name] is not None else getattr(usual, name)
     return replace(defaults, **changed).check_together()
 
 
 def _answered(line: str) -> LineCommand:
-    """Return the ``allow`` or ``never`` line of an offer's button."""
     command = parse_line(line.strip().removeprefix("%sandbox"))
-    if command.name not in ("allow", "never"):
-        raise InvalidRequest(f"an answer to an offer allows something or never, got {quoted(line)}")
+    if command.name not in ("allow", "install", "never"):
+        raise InvalidRequest(f"an answer to an offer allows or installs something or never, got {quoted(line)}")
     return command
 
 
 def _named(said: PanelRequest) -> LineCommand:
-    states = () if said.state == _NONE else (str(said.state),)
-    return LineCommand(name="checkpoint", target=said.name.strip(), targets=states)
+    state = None if said.state == _NONE else said.state
+    return LineCommand(name="checkpoint", target=said.name.strip(), state=state)
 
 
 #: Each action: returns the plan that does it, or what looks it up in a thread.
 _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[], dict[str, object]]]] = {
     "limits": lambda desk, said: desk._limited(LineCommand(name="defaults"), said),
-    "restart": lambda desk, said: desk._limited(LineCommand(name="restart", flag=True), said),
+    "restart": lambda desk, said: desk._limited(LineCommand(name="restart", flag=True, anyway=said.anyway), said),
     "undo": lambda desk, said: desk._line(LineCommand(name="undo")),
     "redo": lambda desk, said: desk._line(LineCommand(name="redo")),
-    "checkout": lambda desk, said: desk._line(LineCommand(name="checkout", target=str(said.state))),
+    "go": lambda desk, said: desk._line(LineCommand(name="go", state=said.state)),
     "name": lambda desk, said: desk._line(_named(said)),
     "apply": lambda desk, said: desk._line(LineCommand(name="apply", targets=said.paths, shown=said.shown or None)),
     "discard": lambda desk, said: desk._line(LineCommand(name="discard", targets=said.paths)),
@@ -173,18 +210,24 @@ _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[
     "changes": lambda desk, said: lambda: changes(desk._context.box),
     "change": lambda desk, said: lambda: change(desk._context.box, said.path.strip()),
     "tree": lambda desk, said: desk._tree,
+    "variables": lambda desk, said: partial(desk._variables, said),
     "compare": lambda desk, said: partial(desk._compare, said),
     "report": lambda desk, said: lambda: {"report": desk._context.box.report().to_dict()},
     "rights": lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults),
+    "more": lambda desk, said: partial(desk._give_more, said),
     "allow-rights": lambda desk, said: partial(desk._allow_rights, said),
+    "keep-line": lambda desk, said: partial(desk._keep_line, said),
 }
 
 
 def overview(context: LineCommands) -> dict[str, object]:
     """Return the limits and rights of the notebook's next cell, and whether a session runs."""
-    session, options = context.state.sandboxes.sessions.find(CellOptions()), context.defaults
-    memory_mb = options.memory_mb or DEFAULT_SESSION_MEMORY_MB
-    filled = replace(options, timeout_s=options.effective_timeout_s, memory_mb=memory_mb, here=options.here or "")
+    session, options = context.state.sandboxes.sessions.find(CellOptions()), without_packages(context.defaults)
+    filled = replace(options.of_session, timeout_s=options.effective_timeout_s, here=options.here or "")
+    if session is not None and filled.memory_mb is not None:
+        filled = replace(filled, memory_mb=session.usual_memory(filled.memory_mb))
+    usual = first_defaults()  # the time and memory that each notebook begins with need no words
+    nothing: dict[str, Any] = {name: None for name in _PLAIN_LIMITS if getattr(options, name) == getattr(usual, name)}
     limits: dict[str, object] = {}
     for name, option in _DIALOG.items():  # as a user writes them
         value = getattr(filled, option.field)
@@ -192,16 +235,13 @@ def overview(context: LineCommands) -> dict[str, object]:
     return {
         "session": "" if session is None else str(session.language),
         "limits": limits,
-        "line": f"%sandbox {options.words()}".strip(),
-        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(options)],
+        "line": f"%sandbox {replace(options, **nothing).words()}".strip(),
+        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(context.defaults)],
     }
 
 
 def changes(box: Sandbox) -> dict[str, object]:
-    """Return what differs from the user's folder; ``named`` are those that are applied only one by one.
-
-    ``digest`` comes back with the request to apply.
-    """
+    """Return what differs from the folder, with the ``digest`` to apply it; ``named`` ones are applied only by name."""
     if box.here is None:
         return {"here": "", "changes": [], "more": 0, "digest": ""}
     digest, found = box.digest(), box.diff()
@@ -236,6 +276,13 @@ def _node(node: Node, cells: Mapping[int, str]) -> dict[str, object]:
     return {**known, "code": node.code[:_MOST_CODE], "cell": cells.get(node.number, "") if node.code else ""}
 
 
+def variables(found: Mapping[str, Seen]) -> dict[str, object]:
+    """Return the largest variables of a state, each with its type, a few words and about how many bytes it takes."""
+    rows = sorted(((name, seen, size_of(seen)) for name, seen in found.items()), key=lambda row: -(row[2] or 0))
+    first = [[name, plain(kind), _value(text), size] for name, (kind, _, text), size in rows[:MOST_STATES]]
+    return {"variables": first, "more": len(rows) - len(first)}
+
+
 def difference(found: StateDiff) -> dict[str, object]:
     """Return how two states differ."""
     first = MOST_NAMES
@@ -258,7 +305,8 @@ def _value(text: str) -> str:
 def failed(error: SandboxError) -> dict[str, object]:
     """Return the reply for a request that was refused."""
     conflicts = error.paths[:MOST_CHANGES] if isinstance(error, Conflict) else ()
-    return {"status": "error", "error": str(error), "conflicts": list(conflicts)}
+    told = {"loses": list(error.variables)} if isinstance(error, WouldLose) else {}
+    return {"status": "error", "error": str(error), "conflicts": list(conflicts), **told}
 
 
 class _TextDoor(Door):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from sandbox_kernel.errors import PolicyViolation
@@ -18,15 +19,27 @@ _FORM = "for example example.org or *.example.org"
 
 @dataclass(frozen=True)
 class NetworkRule:
-    """A domain that a program may reach through the proxy; see ``SandboxPolicy.allow_domain``."""
+    """An exact host (``example.org``, ``8.8.8.8``) or every host below one (``*.example.org``, not ``example.org``).
+
+    Without ports, those of the policy apply in an allow list, and every port in a block list.
+    """
 
     domain: str
     ports: tuple[int, ...] = ()
+
+    @staticmethod
+    def parse(text: str) -> NetworkRule:
+        """See ``parse_rule``."""
+        return parse_rule(text)
 
     def __str__(self) -> str:
         """Return the rule as a user writes it after ``--allow-net``; of several ports only the first is shown."""
         host = f"[{self.domain}]" if ":" in self.domain else self.domain
         return f"{host}:{self.ports[0]}" if self.ports else host
+
+    def matches(self, host: str) -> bool:
+        """Whether the rule covers this canonical host (of a ``Target``)."""
+        return host.endswith(self.domain[1:]) if self.domain.startswith("*.") else host == self.domain
 
 
 def domain_rule(domain: str, *ports: int) -> NetworkRule:
@@ -99,7 +112,6 @@ def _name(text: str) -> str | None:
 
 
 def _host_of(text: str) -> str | None:
-    """Return the rule for the host of a pasted URL; None when it has none."""
     from urllib.parse import urlsplit
 
     try:
@@ -122,15 +134,11 @@ def lacked_domains(result: ExecResult) -> tuple[Wanted, ...]:
     refused = [violation.subject for violation in result.violations if violation.rule in _LIFTED]
     noted = [note.wanted for note in result.notes if note.wanted is not None]
     lacked = [wanted.what for wanted in noted if wanted.kind is WantedKind.DOMAIN]
-    return tuple(dict.fromkeys(found for name in (*refused, *lacked) if (found := wanted_domain(name)) is not None))
-
-
-def wanted_domain(endpoint: str) -> Wanted | None:
-    """Return the right to reach an endpoint that a program named; None for what is no domain."""
-    try:
-        return Wanted(WantedKind.DOMAIN, rule_text(parse_rule(endpoint)))
-    except PolicyViolation:
-        return None
+    found = []
+    for name in (*refused, *lacked):
+        with contextlib.suppress(PolicyViolation):  # the program named what is no domain
+            found.append(Wanted(WantedKind.DOMAIN, rule_text(parse_rule(name))))
+    return tuple(dict.fromkeys(found))
 
 
 def rule_text(rule: NetworkRule) -> str:

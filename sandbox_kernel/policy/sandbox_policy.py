@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,13 +12,15 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.model.request import is_own_place
-from sandbox_kernel.policy.gpu import GpuRule, gpu_rule, parse_gpu
-from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule, parse_rule
+from sandbox_kernel.policy.gpu import GpuRule, gpu_rule
+from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.written_folders import path_text
 from sandbox_kernel.util.values import dataclass
 
 #: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
 ROOT = "/"
+#: The name of the folder of installed packages (``notebook/packages.py``), on the host and below /opt inside.
+PACKAGES = "sandbox-packages"
 
 
 class AccessMode(StrEnum):
@@ -98,7 +100,6 @@ class SandboxPolicy:
         env: Environment variables for every program.
         mounts: Host paths that appear inside at another path.
         gpu: The accelerators that the program may use; None for none.
-
     """
 
     allowed_paths: tuple[AllowedPath, ...] = ()
@@ -127,10 +128,7 @@ class SandboxPolicy:
         object.__setattr__(self, "env", _frozen_map(self.env))
 
     def allow_read(self, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Let the program read a file or folder of the host. It appears inside at the same path.
-
-        A relative path is resolved when the sandbox starts.
-        """
+        """Let the program read a file or folder of the host, at the same path; relative ones resolve at the start."""
         return self._with_path(path, AccessMode.READ_ONLY)
 
     def allow_read_write(self, path: str | os.PathLike[str]) -> SandboxPolicy:
@@ -150,10 +148,7 @@ class SandboxPolicy:
         return replace(self, network=True)
 
     def allow_domain(self, domain: str, *ports: int) -> SandboxPolicy:
-        """Let the program reach a domain, ``*.example.org`` (all domains below it) or an IP address.
-
-        ``ports`` are the allowed ones; none means 80 and 443.
-        """
+        """Let the program reach a domain, ``*.example.org`` or an address, at these ports or at 80 and 443."""
         return replace(self, network_rules=(*self.network_rules, domain_rule(domain, *ports)))
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
@@ -330,40 +325,30 @@ def _real(asked: str, absolute: str, real: Callable[[str], str] | None) -> str:
         ) from None
 
 
-def make_policy(
-    name: str | None, mounts: Sequence[str], domains: Sequence[str], gpu: str | None = None
+def named_policy(name: str) -> SandboxPolicy:
+    """Return a preset or the policy of a file. If the name is neither a path nor a file, suggest a preset."""
+    if name in PRESETS:
+        return SandboxPolicy.preset(name)
+    if "/" not in name and "." not in name and not os.path.exists(name):
+        import difflib  # most names are right
+
+        near = difflib.get_close_matches(name[:80], PRESETS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
+        raise PolicyViolation(f"--policy {name[:80]!r} is neither a preset nor a file; {hint}")
+    return SandboxPolicy.load(name)
+
+
+def policy_with(
+    name: str, mounts: Iterable[Mount] = (), rules: Iterable[NetworkRule] = (), gpu: GpuRule | None = None
 ) -> SandboxPolicy:
-    """Return the policy of the options of commands and wrapped kernels: ``--policy``, ``--mount``, ``--allow-net``."""
-    if name is None:
-        policy = SandboxPolicy.preset("standard")
-    elif name in PRESETS:
-        policy = SandboxPolicy.preset(name)
-    else:
-        try:
-            policy = SandboxPolicy.load(name)
-        except PolicyViolation as error:
-            raise PolicyViolation(
-                f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
-            ) from None
+    """Return a policy by its name or file, with more that it allows. Raises ``PolicyViolation``; resolves no mount."""
+    policy = named_policy(name)
     for mount in mounts:
-        try:
-            shown = parse_mount(mount)
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--mount {mount!r}: {error}; give HOST:GUEST or HOST:GUEST:rw") from None
-        policy = policy.mount(shown.host, shown.guest, shown.writable)
-    if name is not None and name not in PRESETS:
+        policy = policy.mount(mount.host, mount.guest, mount.writable)
+    if name not in PRESETS:
         from sandbox_kernel.policy.document import check_file_place
 
-        check_file_place(name, policy)
-    for rule in domains:
-        try:
-            read = parse_rule(rule)
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--allow-net {error}") from None
-        policy = policy.allow_domain(read.domain, *read.ports)
-    if gpu is not None:
-        try:
-            policy = replace(policy, gpu=parse_gpu(gpu))
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--gpu {error}") from None
-    return policy
+        check_file_place(name, policy)  # with these mounts
+    for rule in rules:
+        policy = policy.allow_domain(rule.domain, *rule.ports)
+    return policy if gpu is None else replace(policy, gpu=gpu)

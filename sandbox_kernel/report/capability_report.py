@@ -20,19 +20,19 @@ from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 
 AREAS = ("files", "processes", "network", "kernel", "limits", "gpu")
 
-#: Lines for backends that summarise their canaries themselves: area and name, by the name of the capability.
-_PROMISES = {
-    "filesystem_read_isolation": ("files", "read outside"),
-    "filesystem_write_isolation": ("files", "write outside"),
-    "environment_isolation": ("processes", "inherit the host's environment"),
-    "network_isolation": ("network", "open a connection"),
-    "syscall_filter": ("kernel", "make a system call"),
-    "timeout": ("limits", "time"),
-    "memory": ("limits", "memory"),
-    "cpu": ("limits", "CPU time"),
-    "processes": ("limits", "processes"),
-    "disk": ("limits", "disk"),
-    "output": ("limits", "output"),
+#: By capability: area and name of its line, for backends that summarise canaries themselves, and words for models.
+PROMISES = {
+    "filesystem_read_isolation": ("files", "read outside", "no reading of host files"),
+    "filesystem_write_isolation": ("files", "write outside", "no writing of host files"),
+    "environment_isolation": ("processes", "inherit the host's environment", "no host environment"),
+    "network_isolation": ("network", "open a connection", "network isolation"),
+    "syscall_filter": ("kernel", "make a system call", "system call filter"),
+    "timeout": ("limits", "time", "time limit"),
+    "memory": ("limits", "memory", "memory limit"),
+    "cpu": ("limits", "CPU time", "CPU limit"),
+    "processes": ("limits", "processes", "process limit"),
+    "disk": ("limits", "disk", "disk limit"),
+    "output": ("limits", "output", "output limit"),
 }
 
 
@@ -72,10 +72,7 @@ class CapabilityReport:
         }
 
     def require(self, *names: str) -> CapabilityReport:
-        """Return this report if every named area (``"network"``) or line (``"open a connection"``) is enforced.
-
-        Raises ``PolicyViolation`` for one that is not, that could not be measured, or that does not exist.
-        """
+        """Return this report; raise ``PolicyViolation`` unless each named area (``"network"``) or line is enforced."""
         for name in names:
             asked = [line for line in self.lines if name in (line.area, line.name)]
             if not asked:
@@ -109,7 +106,6 @@ class CapabilityReport:
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
-        """Return the report as static HTML; see ``report_page``."""
         return report_page(self.to_dict())
 
     def as_widget(self) -> object:
@@ -133,7 +129,7 @@ def make_report(
     return CapabilityReport(
         backend=backend.name,
         isolation=backend.isolation_class,
-        host=_here(),
+        host=_host(),
         lines=tuple(lines),
         languages=languages,
         measured_at=found.at,
@@ -147,12 +143,12 @@ def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[
     found = backend.capabilities()
     lines = []
     for name, promise in found.enforced_limits.items():
-        area, tried = _PROMISES[name]
+        area, tried, _ = PROMISES[name]
         lines.append(Measurement(area, tried, promise.enforced, promise.mechanism, promise.evidence))
     return CapabilityReport(
         backend=backend.name,
         isolation=found.isolation_class,
-        host=host or _here(),
+        host=host or _host(),
         lines=tuple(sorted(lines, key=lambda line: AREAS.index(line.area))),
         languages={str(name): ready for name, ready in found.languages.items()},
         measured_at=time.time(),
@@ -160,5 +156,5 @@ def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[
     )
 
 
-def _here() -> str:
+def _host() -> str:
     return f"{platform.system()} {platform.release()} {platform.machine()}"

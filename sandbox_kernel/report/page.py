@@ -1,10 +1,7 @@
-"""The capability report as static HTML: no scripts, every value escaped; a row unfolds to show its evidence.
+"""The capability report as HTML (no scripts, every value escaped; a row unfolds to show its evidence) and as a widget.
 
-It contains nothing that changes from one measurement to the next on a host, so that saved notebooks can be compared.
+The HTML has nothing that changes from one measurement to the next on a host, so that saved notebooks can be compared.
 """
-
-# mypy: disallow-untyped-calls=False
-# ipywidgets has no types.
 
 from __future__ import annotations
 
@@ -113,3 +110,30 @@ def report_explorer(document: Mapping[str, object], measure: Measure | None = No
     again.on_click(clicked)
     draw(document)
     return ipywidgets.VBox([ipywidgets.HBox([again, bar, when]), page])
+
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+#: The widget that notebooks show. It is closed when the next one is shown: ipywidgets never frees open widgets.
+_shown: list[Any] = []
+
+
+def report_widget(document: Mapping[str, object], measure: Measure | None = None) -> Any:
+    """Return the explorer, folded, for below the static report: a saved notebook cannot draw a widget later."""
+    import ipywidgets
+
+    while _shown:
+        _close_tree(_shown.pop())
+    inside = report_explorer(document, measure)
+    _shown.append(ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
+    return _shown[0]
+
+
+def _close_tree(widget: Any) -> None:
+    for child in getattr(widget, "children", ()):
+        _close_tree(child)
+    widget.close()
+
+
+def view(widget: Any) -> dict[str, object]:
+    """Return the MIME bundle that shows a widget; clients without widgets show the text, the same in every run."""
+    return {_VIEW: widget._repr_mimebundle_()[_VIEW], "text/plain": "Capability report, to explore"}

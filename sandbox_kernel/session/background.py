@@ -1,8 +1,7 @@
-"""Listens to a worker between cells, so that output of its threads and tasks is shown when it comes.
+"""What happens to a session between its cells, on a thread of its own: the one place for work of an idle session.
 
-A thread of its own for each session with a front end, or whose memory and disk no kernel limits. It waits until the
-session is idle and its worker has said something, takes the turn, and hands the output on. All other messages are kept
-for the next cell. Where the host alone watches the limits of a session, the thread looks at them too.
+Output of threads and tasks is shown when it comes, checkpoints that are too many end, and limits that only the host
+watches are checked. It takes the turn for each of these; other messages of the worker are kept for the next cell.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 #: How long a session may be held open by this thread after it was dropped, and how long nothing runs before checkpoints
 #: that are too many end.
 _LOOK_S = 0.5
+#: How often a session is brought back between two cells before it is started anew.
+_MOST_BACK = 3
 #: How many reads of a worker's channel there may be between two cells: a worker that floods is left alone then.
 MAX_READS = 20_000
 
@@ -44,14 +45,14 @@ class BackgroundListener:
         self._work: HostWork | None = None
         #: Whether a cell has run since the thread woke last.
         self._just_ran = False
-        #: Whether the session was brought back since the last cell; and when its limits were looked at.
-        self._brought_back, self._looked = False, 0.0
+        #: How often the session was brought back since the last cell; and when its limits were looked at.
+        self._brought_back, self._looked = 0, 0.0
 
     def idle(self) -> None:
-        """The session waits for a cell: begin, if a front end listens or the host watches, in a thread made once."""
+        """The session waits for a cell: begin, in a thread made once."""
         supervisor = self._supervisor()
         live = supervisor.live if supervisor is not None else None
-        if live is None or not (live.background.listens or live.is_watched):
+        if live is None:
             return
         self.busy()
         if live.channel.closed:
@@ -59,7 +60,7 @@ class BackgroundListener:
         if self._epoll is None:
             self._epoll = select.epoll()
             threading.Thread(target=self._listen, args=(self._epoll,), name="sandbox-background", daemon=True).start()
-        self._reads, self._work, self._just_ran, self._brought_back = 0, None, True, False
+        self._reads, self._work, self._just_ran, self._brought_back = 0, None, True, 0
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
@@ -90,14 +91,16 @@ class BackgroundListener:
                 del supervisor
 
     def _watch(self, supervisor: WorkerSupervisor) -> None:
-        """Where only the host watches limits, processes that earlier cells left have them too."""
+        """Limits that only the host watches hold for processes that earlier cells left, too."""
         live, now = supervisor.live, time.monotonic()
-        if live is None or not live.is_watched or self._brought_back or now - self._looked < _LOOK_S:
+        if live is None or now - self._looked < _LOOK_S:
             return
         self._looked = now
         with contextlib.suppress(SessionError), supervisor.lock(0.0):
             if supervisor.live is live and self._fd >= 0:
-                self._brought_back = supervisor.keep_limits(live)
+                # A task that lives on in the state that was brought back does it again; then the state goes too.
+                anew = self._brought_back >= _MOST_BACK
+                self._brought_back += supervisor.keep_limits(live, anew=anew)
 
     def _tidy(self, supervisor: WorkerSupervisor) -> bool:
         """End checkpoints that are too many: nothing has run for a while. Returns whether there is more to do."""

@@ -11,13 +11,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.receipt import INVISIBLE
+from sandbox_kernel.util.wire import check_each, check_or
 
 #: The longest code that a worker is asked about, in characters; the analysis of more takes too long.
 MAX_ASKED = 1 << 20
-_INDENT = re.compile(r" {0,200}\Z|\t{0,50}\Z")
+
+
+class _Typed(msgspec.Struct):
+    text: str
+    type: str = ""
+    signature: str = ""
+
+
+class Completions(msgspec.Struct):
+    """Completions of a session or of a wrapped kernel, before they are checked."""
+
+    matches: list[Any] = []
+    cursor_start: int = -1
+    cursor_end: int = -1
+    metadata: dict[str, object] | None = None
+
+    def typed(self) -> list[_Typed]:
+        """Return what was said of single matches."""
+        entries: list[object] = check_or((self.metadata or {}).get("_jupyter_types_experimental"), [])
+        return check_each(entries[:10_000], _Typed)
+
+
+class Completeness(msgspec.Struct):
+    """Whether code is complete, as a session or a wrapped kernel says, and the indent of the next line."""
+
+    status: Literal["complete", "incomplete", "invalid", "unknown"]
+    indent: Annotated[str, msgspec.Meta(pattern=r"^(?: {0,200}|\t{0,50})\Z")] = ""
 
 
 def worth_asking(code: str, pos: int) -> bool:
@@ -32,16 +62,14 @@ def worth_asking(code: str, pos: int) -> bool:
 
 
 def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, object]:
-    """Return ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata`` in Jupyter's form.
-
-    The range ends at the cursor and begins in the word before it. ``metadata`` is built here: it holds only the
-    accepted matches and known kinds.
-    """
+    """Return the answer in Jupyter's form: the range ends at the cursor, ``metadata`` has accepted matches alone."""
     pos = min(max(0, pos), len(code))
-    start = answer.get("cursor_start")
-    matches, start = suggestions(answer.get("matches"), code, start if type(start) is int else -1, pos)
+    given = check_or(answer, Completions())
+    matches, start = suggestions(given.matches, code, given.cursor_start, pos)
     metadata: dict[str, object] = {}
-    if matches and (kinds := _kinds(answer.get("metadata"))):
+    if matches and (typed := given.typed()):
+        # The first counts.
+        kinds = {each.text: each.type if each.type in _KINDS else UNKNOWN for each in reversed(typed)}
         metadata["_jupyter_types_experimental"] = [
             {"start": start, "end": pos, "text": text, "type": kinds.get(text, UNKNOWN)} for text in matches
         ]
@@ -50,19 +78,14 @@ def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, 
 
 def documentation(answer: Mapping[str, object]) -> dict[str, object]:
     """Return the documentation as a MIME bundle of texts; empty when the worker has none."""
-    data = answer.get("data")
-    if not isinstance(data, dict):
-        return {}
-    return {str(mime): text for mime, text in data.items() if isinstance(text, str)}
+    data: dict[str, object] = check_or(answer.get("data"), {})
+    return {mime: text for mime, text in data.items() if isinstance(text, str)}
 
 
 def completeness(answer: Mapping[str, object]) -> dict[str, object]:
     """Return ``status`` (complete, incomplete, invalid or unknown) and ``indent`` of the next line: spaces or tabs."""
-    status, indent = answer.get("status"), answer.get("indent")
-    return {
-        "status": status if status in ("complete", "incomplete", "invalid") else "unknown",
-        "indent": indent if isinstance(indent, str) and _INDENT.match(indent) else "",
-    }
+    without_indent = check_or({"status": answer.get("status")}, Completeness("unknown"))
+    return msgspec.structs.asdict(check_or(answer, without_indent))
 
 
 UNKNOWN = "<unknown>"
@@ -73,17 +96,6 @@ _KINDS = frozenset(
         *("module", "param", "path", "property", "statement", "unicode", "variable"),
     ]
 )
-
-
-def _kinds(metadata: object) -> dict[str, str]:
-    """Return the kind of each match that the worker gave one for; ``UNKNOWN`` for a kind that is not in the list."""
-    entries = metadata.get("_jupyter_types_experimental") if isinstance(metadata, dict) else None
-    found: dict[str, str] = {}
-    for entry in entries if isinstance(entries, list) else ():
-        text, kind = (entry.get("text"), entry.get("type")) if isinstance(entry, dict) else (None, None)
-        if isinstance(text, str) and isinstance(kind, str):
-            found.setdefault(text, kind if kind in _KINDS else UNKNOWN)
-    return found
 
 
 #: The most matches of one answer, and the longest match: a page shows them in a list.
@@ -101,13 +113,10 @@ _QUOTED = r"[\w .~/@:+\-,()\[\]%&=#?°]*"
 _LITERAL = re.compile(rf"(?P<quote>['\"]){_QUOTED}(?P=quote)\]?\Z")
 
 
-def suggestions(matches: object, code: str, start: int, pos: int) -> tuple[list[str], int]:
-    """Return those of a worker's ``matches`` that may replace the text from ``start`` to the cursor, and the start.
-
-    Returns none if ``start`` is not the beginning of the word before the cursor, or of a part of it.
-    """
+def suggestions(matches: list[Any], code: str, start: int, pos: int) -> tuple[list[str], int]:
+    """Return those ``matches`` that may replace the text from ``start`` to the cursor, and the start; else none."""
     line = code[code.rfind("\n", 0, pos) + 1 : pos]
-    if not isinstance(matches, list) or not 0 <= pos - start <= len(line):
+    if not 0 <= pos - start <= len(line):
         return [], pos
     typed, before = code[start:pos], line[: len(line) - (pos - start)]
     allowed = _rule(typed, before)
@@ -129,7 +138,8 @@ def _is_name(text: object) -> bool:
 
 def _rule(typed: str, before: str) -> Callable[[str], bool] | None:
     """Return the test for texts that replace ``typed``, which follows ``before`` on its line; None: nothing may."""
-    if re.search(r"\w\Z", before) and not typed.startswith("\\"):
+    # Where an attribute begins with its dot, that is a word of its own.
+    if re.search(r"\w\Z", before) and not typed.startswith(("\\", ".")):
         return None  # the word begins before ``start``
     quote = _open_quote(before)
     if quote is not None and not re.search(r"['\"`\\]", typed):

@@ -20,7 +20,7 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import clean
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.util.wire import BadMessage, Frames, decode, frame
+from sandbox_kernel.util.wire import BadMessage, Frames, check, decode, frame
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
@@ -56,11 +56,11 @@ _GONE = "the session was ended or rolled back, and the debugger with it"
 
 @dataclass(frozen=True)
 class DebugRequest:
-    """A request of a page, checked."""
+    """A request of a page."""
 
     command: str
     seq: int
-    arguments: Mapping[str, object]
+    arguments: dict[str, Any] | None = None
 
     def reply(self, *, success: bool, body: Mapping[str, object] | None = None, message: str = "") -> dict[str, object]:
         """Return the reply of the protocol to this request."""
@@ -102,15 +102,13 @@ class _Message:
 
 def read_request(content: object) -> DebugRequest:
     """Check a page's request; raises ``InvalidRequest``."""
-    if not isinstance(content, Mapping):
-        raise InvalidRequest(f"a debug_request is an object, got {content!r:.60}")
-    command, seq, arguments = content.get("command"), content.get("seq"), content.get("arguments")
-    if not isinstance(command, str) or isinstance(seq, bool) or not isinstance(seq, int):
-        raise InvalidRequest("a debug_request has a command and a number: {'command': 'initialize', 'seq': 1, …}")
-    arguments = {} if arguments is None else arguments
-    if not isinstance(arguments, Mapping) or len(json.dumps(dict(arguments), default=str)) > MAX_REQUEST:
-        raise InvalidRequest(f"the arguments of {command!r:.60} are no object, or larger than {MAX_REQUEST >> 20} MB")
-    return DebugRequest(command, seq, dict(arguments))
+    try:
+        found = check(content, DebugRequest)
+    except BadMessage as error:
+        raise InvalidRequest(f"a debug_request has a command, a number (seq) and arguments: {error}") from None
+    if len(json.dumps(found.arguments, default=str)) > MAX_REQUEST:
+        raise InvalidRequest(f"the arguments of {found.command!r:.60} are larger than {MAX_REQUEST >> 20} MB")
+    return found
 
 
 def read_message(raw: bytes) -> DebugReply | DebugEvent | None:

@@ -6,20 +6,21 @@ descriptor. Used only by the thread that has the session's turn.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import PolicyViolation, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.workspace.changes import MAX_CHANGES, displayed, incomplete
 from sandbox_kernel.workspace.folder_link import PLAIN, FolderLink, LargeFiles, OlderStates
-from sandbox_kernel.workspace.overlay.layer import CopyLook
+from sandbox_kernel.workspace.overlay.layer import CopyTracker
 from sandbox_kernel.workspace.transfer import FolderState, take_folder
 from sandbox_kernel.workspace.tree.paths import Names
-from sandbox_kernel.workspace.tree.rooted import encoded
-from sandbox_kernel.workspace.tree.walk import NO_TIME, DirEntry
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import NO_TIME
 
 
 class WorkFiles:
@@ -27,7 +28,7 @@ class WorkFiles:
 
     def __init__(self, share: FolderLink | None) -> None:
         self._share = share
-        self._look: CopyLook | None = None
+        self._tracker: CopyTracker | None = None
         self._told = False
         self._worker: weakref.ref[JailedWorker] | None = None
         #: What was changed between two cells: the next cell's result tells it.
@@ -35,10 +36,7 @@ class WorkFiles:
         self._early_missing: list[Note] = []
 
     def keep_large(self, place: str) -> None:
-        """Keep files that are too large to be shared at a place of the host, and put those that are there in again.
-
-        Changes of every size to the user's folder are kept with the others.
-        """
+        """Keep files that are too large to be shared at a place of the host, and put those that are there in again."""
         if self._share is not None and self._share.here is None:
             self._share.large = LargeFiles(place)
 
@@ -49,54 +47,64 @@ class WorkFiles:
         if share is not None and share.here is not None:
             self._begin(worker, found)  # without the user's folder no cell runs
         try:
-            look = self._begin(worker, found)
+            tracker = self._begin(worker, found)
             if share is not None:
-                written, more = share.bring_in(box, lambda: self._keep_early(worker), older_states(worker))
+                written, more = share.bring_in(box, lambda: self._keep_early(worker), lambda: older_states(worker))
                 found += more
                 if written:
                     worker.keep_files()
-                    look.settle(written)
+                    tracker.settle(written)
+        except PolicyViolation:
+            raise  # a secret would show: no cell runs
         except (OSError, SandboxError) as error:
             found.append(notes.no_files_brought_in(error))
         return found
 
-    def _begin(self, worker: JailedWorker, found: list[Note]) -> CopyLook:
-        """Return the looks at this worker's folder, which begin when it was not seen before."""
-        if self._look is not None and self._worker is not None and self._worker() is worker:
-            return self._look
+    def _begin(self, worker: JailedWorker, found: list[Note]) -> CopyTracker:
+        """Return the tracker of this worker's folder, which begins when it was not seen before."""
+        if self._tracker is not None and self._worker is not None and self._worker() is worker:
+            return self._tracker
         share, box = self._share, worker.copies.box
-        self._look, self._worker = None, weakref.ref(worker)  # the looks at the worker before are over
+        self._tracker, self._worker = None, weakref.ref(worker)  # it tracked the worker before
         if share is None:
-            self._look = CopyLook(box, None, shared=True, limits=PLAIN)
-            self._look.settle()
-            return self._look
+            self._tracker = CopyTracker(box, None, shared=True, limits=PLAIN)
+            self._tracker.settle()
+            return self._tracker
         told = share.begin_over(worker.layer, box)
-        self._look = share.look
+        self._tracker = share.tracker
         if share.here is not None and worker.layer is None:
             found.append(notes.folder_copied(share.why_copied))
             worker.keep_files()
         found += told
-        return self._look
+        return self._tracker
 
     def before_loading(self, worker: JailedWorker) -> None:
-        """Prepare the work folder for the files of a saved session, which are put into it next.
-
-        A private copy of the user's folder comes first, not over the state at the first cell.
-        """
+        """Prepare the work folder for a saved session's files: a private copy of the user's comes before them."""
         if self.here(worker) == "copy":
             self._early_missing += self.bring(worker)
+
+    def loaded(self, worker: JailedWorker, saved_ns: int) -> None:
+        """Keep what a saved state has changed in the user's folder: it is based on the files as they were then."""
+        if self._share is not None and self._share.here is not None:
+            self._begin(worker, self._early_missing)
+            self._share.began_ns = saved_ns
+            self._keep_early(worker)
 
     def _keep_early(self, worker: JailedWorker) -> None:
         """Keep what programs have changed between two cells, before the host writes into their folder."""
         self._early, self._early_missing = self.after(worker)
 
-    def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
-        """Return the changes since the last look, and notes on them; copies the changes to the shared folder."""
+    def after(
+        self, worker: JailedWorker, is_enough: Callable[[], bool] = lambda: False
+    ) -> tuple[tuple[FsChange, ...], list[Note]]:
+        """Return the changes since the last time, and notes on them; copies them to the shared folder, and not more
+        than ``is_enough``.
+        """
         early, missing = self._early, self._early_missing
         self._early, self._early_missing = (), []
         seen = self._begin(worker, missing).changes()
         try:
-            missing += self._share.keep_changes(seen) if self._share is not None else []
+            missing += self._share.keep_changes(seen, is_enough) if self._share is not None else []
         except (OSError, SandboxError) as error:
             # The cell has run: an error in the host's folder must not lose its result.
             missing.append(notes.no_files_shared(error))
@@ -116,13 +124,13 @@ class WorkFiles:
 
         ``written``: cells ran again instead, and wrote these paths; what others changed since then is put over them.
         """
-        share, look = self._share, self._begin(worker, [])
+        share, tracker = self._share, self._begin(worker, [])
         if share is None:
-            look.settle()
+            tracker.settle()
             return
 
         def keep(is_others: Callable[[str], bool]) -> None:
-            found = look.changes()
+            found = tracker.changes()
             own = {path: now for path, now in found.now.items() if not is_others(path)}
             changes = tuple(change for change in found.changes if change.path in own)
             share.keep_changes(replace(found, changes=changes, now=own))
@@ -130,50 +138,29 @@ class WorkFiles:
         if share.undo(worker.copies.box, worker.tree.present, written, keep):
             worker.keep_files()
 
-    def read(self, worker: JailedWorker, path: str) -> bytes:
-        """Return the content of a file."""
+    def brought(self, worker: JailedWorker) -> Rooted:
+        """Return the work folder, with what others have put into it."""
         self.bring(worker)
-        return worker.copies.box.read(path)
+        return worker.copies.box
 
-    def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
-        """Create or replace a file. It belongs to the present state, so a rollback of the next cell keeps it."""
-        self.bring(worker)
-        worker.copies.box.write(path, encoded(path, data))
-        self._keep_own(worker)
-
-    def clear(self, worker: JailedWorker) -> None:
-        """Remove all files, also those that are too large to be shared; undo brings them back."""
-        if self.here(worker):
-            raise InvalidRequest(
-                "the session works on a folder of yours, which is not emptied; discard drops its changes"
-            )
-        self.bring(worker)
-        worker.copies.box.clear()
-        self._keep_own(worker)
-
-    def _keep_own(self, worker: JailedWorker) -> None:
+    @contextlib.contextmanager
+    def changing(self, worker: JailedWorker) -> Iterator[Rooted]:
+        """The work folder while the host changes it: that belongs to the present state, which a rollback keeps."""
+        yield self.brought(worker)
         found = self._begin(worker, []).changes()
         if self._share is not None:
             self._share.keep_changes(found)
         worker.keep_files()
 
-    def list_dir(self, worker: JailedWorker, path: str) -> tuple[DirEntry, ...]:
-        """Return the entries of a folder, sorted by name."""
-        self.bring(worker)
-        return worker.copies.box.list_dir(path)
-
     def state(self, worker: JailedWorker) -> FolderState:
-        """Return the work folder, to be saved; raises ``InvalidRequest`` when it is too large.
-
-        Of the user's folder only what was changed: the folder itself is the user's.
-        """
+        """Return the work folder, to be saved: of the user's folder the changes. ``InvalidRequest`` if too large."""
         box, here = worker.copies.box, self._share.here if self._share is not None else None
         if here is None:
             return take_folder(box)
         self._keep_early(worker)
 
         def changed_ns(names: Names) -> int:
-            there = box.look(names)
+            there = box.entry_at(names)
             return NO_TIME if there is None else there.mtime_ns
 
         with here.lock:

@@ -12,16 +12,18 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
-from sandbox_kernel.backends.process import ProcessConfig
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import Interpreter
-from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.jail.walls import Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.c_family import REMEDY, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
+from sandbox_kernel.limits import GRACE_S, Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -43,9 +45,7 @@ class Engine:
     minimum_mb: int
     #: Address space in MB that the runtime reserves beyond what it uses.
     reserved_mb: int = 0
-    #: How long a cell may go on after an interrupt before it is rolled back. Formatting a deep traceback takes a second
-    #: on a busy machine.
-    grace_s: float = 5.0
+    grace_s: float = GRACE_S["process"]
     #: Whether the worker can use more memory than it was started with; V8 cannot: it fixes the size of its heap.
     grows: bool = True
     #: Whether the worker can say what its variables are.
@@ -106,11 +106,7 @@ class _PythonEngine(Engine):
 
 
 def font_lists(inside: str, environ: Mapping[str, str]) -> tuple[JobFile, ...]:
-    """Return this user's font lists of matplotlib as files for the folder ``inside``, newest first.
-
-    Making such a list takes seconds, and a session's own is deleted with it. The list is data that the user's own
-    matplotlib wrote: names of fonts and paths of their files.
-    """
+    """Return this user's font lists of matplotlib, newest first: making one takes seconds. They are plain data."""
     cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folders = [environ.get("MPLCONFIGDIR", ""), os.path.join(cache, "matplotlib")]
     found: list[tuple[float, str]] = []
@@ -141,7 +137,7 @@ class _NodeEngine(Engine):
 
     module: str = "sandbox_guest.node.node_session"
     reserved_mb: int = RESERVED_MB
-    grace_s: float = 1.0
+    grace_s: float = GRACE_S["node"]
     grows: bool = False
 
     def check(self, config: ProcessConfig) -> None:
@@ -171,6 +167,24 @@ ENGINES: Mapping[Language, Engine] = {
     Language.JAVASCRIPT: _NodeEngine(minimum_mb=96),
     Language.TYPESCRIPT: _NodeEngine(minimum_mb=128),
 }
+
+
+def session_walls(
+    backend: ProcessBackend, engine: Engine, python: Interpreter, limits: Limits, memory_mb: int
+) -> Walls:
+    """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
+    backend.check_network()
+    check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
+    walls = Walls(
+        python.executable,
+        tuple(dict.fromkeys((*python.runtime, *engine.runtime(backend.config)))),
+        backend.grants.now(),
+        *sizes(limits, memory_mb),
+        engine.preload(backend.config),
+        enforcer=backend.enforcer.name if backend.enforcer is not None else None,
+        templates=backend.config.templates,
+    )
+    return with_gpu(walls, backend.policy.gpu)
 
 
 # Compiles the addon that lets a Node.js worker fork checkpoints; done at first use (a third of a second), then cached.

@@ -15,25 +15,24 @@ from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
-from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.gate_messages import Step
 from sandbox_kernel.jail.interpreter import find_python, interpreter_name
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OWN_PROCESSES
 from sandbox_kernel.jail.template import NoLayer
-from sandbox_kernel.jail.walls import Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.request import SessionSpec
-from sandbox_kernel.session.language_workers import ENGINES
+from sandbox_kernel.session.language_workers import ENGINES, session_walls
 from sandbox_kernel.session.python_state import PythonSession
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.gate_client import GateLost
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed, spare_processes
-from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
@@ -51,11 +50,7 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
 
 
 def only_when_named(language: Language, backend: str | None) -> bool:
-    """Whether a language has sessions on a backend only when the user asks for one by name.
-
-    Python inside WebAssembly uses another, larger Python for sessions where that was prepared, and the result of a
-    plain cell must not depend on that.
-    """
+    """Whether sessions must be asked for by name: the larger Python of WebAssembly may give other results."""
     return backend == "wasm" and language is Language.PYTHON
 
 
@@ -68,7 +63,6 @@ def open_session(
     checkpoints: int = DEFAULT_CHECKPOINTS,
     python: str | None = None,
     limits: Limits | None = None,
-    on_close: Callable[[], None] | None = None,
     share: FolderLink | None = None,
     chosen: str = "",
     functions: HostFunctions | None = None,
@@ -109,8 +103,8 @@ def open_session(
         )
     opening = _Opening(backend, spec, python, share, functions)
     if spoken is Language.PYTHON:
-        return opening.python_session(on_close)
-    return Session(spec, opening.begin, on_close, share, SessionRights(backend))
+        return opening.python_session()
+    return Session(spec, opening.begin, share, SessionRights(backend))
 
 
 class _Opening:
@@ -130,33 +124,17 @@ class _Opening:
         self._engine.check(backend.config)
         self._python = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
         self._here = share.here if share is not None else None
-        self._walls = self._make_walls()
+        self._walls = session_walls(backend, self._engine, self._python, spec.limits, spec.memory_mb)
 
-    def python_session(self, on_close: Callable[[], None] | None = None) -> PythonSession:
+    def python_session(self) -> PythonSession:
         """Open a Python session, which can open copies of itself."""
         rights = SessionRights(self._backend)
-        return PythonSession(self.spec, self.begin, on_close, self._share, rights, self._open_copy)
+        return PythonSession(self.spec, self.begin, self._share, rights, self._open_copy)
 
     def _open_copy(self, name: str | None) -> PythonSession:
         share = FolderLink(self._share.folder) if self._share is not None else None
         spec = replace(self.spec, name=f"{self.spec.language}-{next(_numbers)}" if name is None else name)
         return _Opening(self._backend, spec, self._python_name, share, self._functions).python_session()
-
-    def _make_walls(self) -> Walls:
-        """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
-        backend, engine, limits = self._backend, self._engine, self.spec.limits
-        backend.check_network()
-        check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
-        walls = Walls(
-            self._python.executable,
-            tuple(dict.fromkeys((*self._python.runtime, *engine.runtime(backend.config)))),
-            backend.grants.now(),
-            *sizes(limits, self.spec.memory_mb),
-            engine.preload(backend.config),
-            enforcer=backend.enforcer.name if backend.enforcer is not None else None,
-            templates=backend.config.templates,
-        )
-        return with_gpu(walls, backend.policy.gpu)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
@@ -207,13 +185,10 @@ class _Opening:
         backend, engine, spec, enforcer = self._backend, self._engine, self.spec, self._walls.enforcer
         processes = spec.limits.processes + OWN_PROCESSES + spare_processes(spec.checkpoints)
         env = {
-            "PATH": search_path(self._python.executable),
-            "HOME": places.work,
-            "LANG": "C.UTF-8",
+            **places.environment(search_path(self._python.executable), places.work),
             "SHELL": shell(),
             # Caches are not the user's work: they stay out of the work folder, which is scanned and shared.
             "XDG_CACHE_HOME": f"{places.tmp}/.cache",
-            **places.environment,
             **engine.environment(places, spec.checkpoints),
             **backend.network_env(),
             **backend.policy.env,

@@ -12,12 +12,13 @@ from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
-from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
+from sandbox_kernel.backends.wasm.packages import usual_indexes
+from sandbox_kernel.backends.wasm.prepare import guest_digest, module_of, switches_of
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     FACTS,
+    MEMORY,
     RUNTIME_MB,
     WHEELS,
     embedder_rlimits,
@@ -26,37 +27,30 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wheels import Wheels, wheels_mark
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.gate_messages import Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
-from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
+from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, GRACE_S, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.cell.request import SessionSpec
 from sandbox_kernel.session.open_session import destroyed_if_not_started
 from sandbox_kernel.session.python_state import file_name
-from sandbox_kernel.session.saved_file import ImageHeader, State, read_image, write_image
+from sandbox_kernel.session.saved_file import SavedHeader, State, read_saved, write_saved
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.take_state import take_state
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
-from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
+from sandbox_kernel.workspace.transfer import put_folder
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
 _WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
-_ENGINES = {
-    "quickjs": "sandbox_guest.wasm.js_session",
-    "turn": "sandbox_guest.wasm.python_session",
-    "command": "sandbox_guest.wasm.python_session",
-}
+_JAVASCRIPT, _PYTHON = "sandbox_guest.wasm.js_session", "sandbox_guest.wasm.python_session"
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
-#: How long a cell may go on after an interrupt before it is rolled back. CPython in WebAssembly cannot be interrupted.
-_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 0.1}
-#: Where CPython looks for its library.
-LIBRARY = "/usr/local/lib"
 #: Languages whose state is the memory of one guest.
 WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
 _numbers = itertools.count(1)
@@ -74,37 +68,27 @@ class WasmSession(Session):
             opening.on_open(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the session to a file: its variables and the files of its work folder, not its checkpoints.
+        """Write the session to a file of the host: its variables and the files of its work folder, not its checkpoints.
 
-        Args:
-            path: the file on the host; replaced when it exists.
-
-        Raises:
-            SessionError: the state or the file could not be written.
-
+        A file that is there is replaced. Raises ``SessionError`` when the state or the file could not be written.
         """
         target, opening = file_name(path), self._opening
         with self._supervisor.turn() as worker:
             state = take_state(worker)
-        header = ImageHeader(
+        header = SavedHeader(
             language=str(opening.spec.language),
             guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
             guest_version=opening.guest.version,
             memory_mb=opening.spec.memory_mb,
         )
-        write_image(target, header, state)
+        write_saved(target, header, state)
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
-        """Return a new session with a copy of this session's state. Its first cell waits until it has started.
-
-        Args:
-            name: the new session's name; None makes one.
-
-        """
+        """Return a new session, with this ``name``, in this one's state. Its first cell waits for its start."""
         opening = self._opening
         with self._supervisor.turn() as worker:
-            state = take_state(worker)
+            state = take_state(worker, for_fork=True)
         share = FolderLink(opening.share.folder) if opening.share is not None else None
         spec = replace(opening.spec, name=name or f"{self.language}-wasm-{next(_numbers)}")
         return WasmSession(replace(opening, spec=spec, state=state, share=share, forked=True))
@@ -129,9 +113,11 @@ class _Opening:
         backend.check_network()
         backend.check_mounts(guest)
         self._switches = switches_of(guest)
-        self._engine = _ENGINES[guest.entry]
+        self._engine = _JAVASCRIPT if guest.entry == "quickjs" else _PYTHON
         with host_trouble():
             self._entry = backend.ready(guest, self._switches)
+            self._module = backend.ready(module_of(guest), self._switches)
+            self._own = backend.own_folders(guest)
             self._wheels = backend.wheels_for(guest)
 
     @host_trouble()
@@ -155,21 +141,23 @@ class _Opening:
         with destroyed_if_not_started(
             worker, lambda said, error: SessionError(f"the {language} session did not start: {said or error}")
         ):
-            files = state.files if state is not None else {}
-            given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
+            if state is not None:
+                put_folder(state.folder, worker.copies.box)
             descriptors = (state.memory.fileno(),) if state is not None else ()
-            worker.start(self._step(jail, state), given, descriptors, waits=not forked)
+            worker.start(self._step(jail, state), (), descriptors, waits=not forked)
         return worker
 
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
-        runtime = [*(Grant(found.path, found.path, False) for found in (self._entry, *self._wheels)), *self._library()]
+        entries = [self._entry.path, self._module.path, *(wheels.path for wheels in self._wheels)]
+        paths = dict.fromkeys([*entries, *filter(None, self._own.values())])
+        runtime = [Grant(path, path, False) for path in paths]
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime, given=self.backend.grants)
         known = {
-            "module": self._entry.file(COMPILED),
+            "module": self._module.file(COMPILED),
             "facts": self._entry.file(FACTS) if FACTS in self._entry.files else None,
-            "booted": bool(self.guest.image),
+            "memory": self._entry.file(MEMORY) if MEMORY in self._entry.files else None,
             "switches": self._switches,
         }
         rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, enforcer)
@@ -178,19 +166,15 @@ class _Opening:
         warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))
         return replace(walls, preload=("site", _WORKER, self._engine, _GATE), warm=warm)
 
-    def _library(self) -> list[Grant]:
-        """Return a grant for the library folder of an interpreter that does not have its libraries in memory."""
-        if self.guest.entry != "turn" or self.guest.package is None:
-            return []
-        folder = package_files(self.backend.store, self.guest.package).path
-        return [Grant(folder, folder, False)]
-
     def _step(self, jail: Jail, state: State | None) -> Step:
         booted, policy = bool(self.guest.image), self.backend.policy
         folders = preopens(jail, sees_cell=booted)
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
-        # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
-        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
+        # Before mounts, so that these do not change the descriptor numbers that a saved session knows.
+        folders[4:4] = [
+            {"host": path or f"{jail.places.tmp}/own", "guest": name, "writable": not path}
+            for name, path in self._own.items()
+        ]
         folders += [{"host": found.path, "guest": WHEELS, "writable": False} for found in self._wheels]
         reaches = self.spec.language is Language.PYTHON and (policy.network or policy.network_rules)
         plan = {
@@ -199,6 +183,7 @@ class _Opening:
             "scratch": jail.places.tmp,
             "env": dict(policy.env),
             "elapsed_s": state.elapsed_s if state is not None else 0.0,
+            "changes": state is not None and state.changes,
             "indexes": usual_indexes() if reaches else [],
         }
         return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
@@ -216,11 +201,7 @@ def open_wasm_session(
     share: FolderLink | None = None,
     functions: HostFunctions | None = None,
 ) -> WasmSession:
-    """Open a session inside WebAssembly. Wrong arguments raise ``InvalidRequest`` before anything starts.
-
-    ``on_open`` is called with this session and with each that is forked from it, so that the caller can close them.
-    ``share`` is the link to the box's shared folder; None when the session shares no files.
-    """
+    """Open a session inside WebAssembly; ``on_open`` is called with it, and with each that is forked from it."""
     spoken = Language.parse(language)
     if spoken not in WASM_LANGUAGES:
         known = ", ".join(WASM_LANGUAGES)
@@ -239,8 +220,6 @@ def load_wasm_session(
     *,
     name: str | None = None,
     memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-    checkpoints: int = DEFAULT_CHECKPOINTS,
-    limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
     functions: HostFunctions | None = None,
@@ -253,7 +232,7 @@ def load_wasm_session(
     name_of_file = file_name(path)
     check_memory_mb(memory_mb)
 
-    def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
+    def fitting(header: SavedHeader) -> tuple[WasmLanguage, SessionSpec]:
         guest = _guest_of(header, name_of_file, backend.wheels)
         # The file may be a stranger's: it can lower the limit and never raise it.
         if header.memory_bytes > memory_mb * MIB:
@@ -263,14 +242,14 @@ def load_wasm_session(
                 f"(%sandbox --memory {header.memory_mb}M)"
             )
         allowed = min(header.memory_mb, memory_mb)
-        return guest, _spec(backend, guest, name, allowed, checkpoints, Limits.given(limits))
+        return guest, _spec(backend, guest, name, allowed, DEFAULT_CHECKPOINTS, Limits())
 
-    saved = read_image(name_of_file, fitting)
+    saved = read_saved(name_of_file, fitting)
     guest, spec = fitting(saved.header)
     return WasmSession(_Opening(backend, guest, spec, saved.state, on_open, share, functions))
 
 
-def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:
+def _guest_of(header: SavedHeader, path: str, wheels: Wheels | None) -> WasmLanguage:
     """Return the guest whose memory a file holds; raises ``InvalidRequest`` when it is missing or another version."""
     try:
         language = Language(header.language)
@@ -313,8 +292,8 @@ def _spec(
         memory_mb=memory_mb,
         checkpoints=checkpoints,
         limits=limits,
-        grace_s=_GRACE_S[guest.entry],
+        grace_s=GRACE_S["quickjs" if guest.entry == "quickjs" else "python in wasm"],
         backend="wasm",
         isolation="wasm",
-        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
+        network_notes=lambda _signs, notes, _policy: network_notes(backend.policy, NetworkSigns(), notes),
     )

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
@@ -20,16 +20,15 @@ from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
-from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, State, read_image, write_image
+from sandbox_kernel.session.saved_file import SavedHeader, SavedSession, SaveReport, State, read_saved, write_saved
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
-from sandbox_kernel.session.take_state import cloudpickle_source, take_variables
+from sandbox_kernel.session.take_state import cloudpickle_source, state_answer, take_variables
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again, find_maker
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.transfer import FolderState, put_folder
-from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: Tells a file of such a session from one of a WebAssembly guest.
@@ -44,43 +43,10 @@ _NOT_HERE = (
     "Sandbox(here=folder), to have the other files too"
 )
 _MOST_NAMES, _MOST_NAME = 10_000, 500
+#: The most characters of the cells that make variables again.
+_MOST_RECIPES = 1 << 20
 #: How many copies of states a session holds that uses a GPU; each may be as large as the session.
 MOST_COPIES = 2
-#: How many names a report shows of each kind; all of them are in its attributes.
-_MOST_LINES = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveReport:
-    """What became of each variable when a session was saved or loaded.
-
-    Attributes:
-        stored: names of variables that are in the file.
-        recomputed: names of variables whose cells ran again, because they could not be stored.
-        lost: names of variables that are in neither way there, each with the reason; names with a dot are settings of
-            the process and of libraries (``os.getcwd``, ``json.dumps``).
-        changed: names of variables and modules that are there and are not what they were, each with the difference.
-        files: paths of the work folder that are not there, or are not what they were, each with the reason.
-
-    """
-
-    stored: tuple[str, ...] = ()
-    recomputed: tuple[str, ...] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
-    changed: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
-        if self.recomputed:
-            more = f" and {len(self.recomputed) - _MOST_LINES} more" if len(self.recomputed) > _MOST_LINES else ""
-            lines.append(f"made again by their cells: {', '.join(self.recomputed[:_MOST_LINES])}{more}")
-        files = {display_name(path): why for path, why in self.files.items()}
-        for form, reasons in (("changed: {} ({})", self.changed), ("lost: {} ({})", self.lost), ("file {}: {}", files)):
-            lines += [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
-            if len(reasons) > _MOST_LINES:
-                lines.append(f"… and {len(reasons) - _MOST_LINES} more")
-        return "\n".join(lines)
 
 
 class PythonSession(Session):
@@ -90,7 +56,6 @@ class PythonSession(Session):
         self,
         spec: SessionSpec,
         begin: Callable[[], JailedWorker],
-        on_close: Callable[[], None] | None,
         share: FolderLink | None,
         rights: SessionRights,
         open_copy: Callable[[str | None], PythonSession],
@@ -100,39 +65,28 @@ class PythonSession(Session):
         #: Copies of states by node, oldest first, in a session that uses a GPU: it makes no checkpoints, but can be
         #: saved. ``checkpoint`` makes a copy, ``checkout`` and a rollback load it.
         self._copies: dict[int, State] = {}
-        super().__init__(spec, begin, on_close, share, rights)
+        super().__init__(spec, begin, share, rights)
 
     @host_trouble()
     def save(self, path: str | os.PathLike[str]) -> SaveReport:
         """Write the variables and the files of the work folder to a file, not the history. The session goes on.
 
-        Args:
-            path: the file on the host, complete or not there at all. Only a saved session is replaced.
-
-        Returns:
-            Which variables are stored, which will be made again by their cells, and which are lost.
-
-        Raises:
-            SessionError: the state or the file could not be written, or ``interrupt`` was called meanwhile.
-
+        The file is complete or not there at all, and only a saved session is replaced. Returns which variables are
+        stored, which will be made again by their cells, and which are lost. Raises ``SessionError`` when the state or
+        the file could not be written, or ``interrupt`` was called meanwhile.
         """
         target = file_name(path)
         with contextlib.closing(Stop()) as stop, self._stoppable(stop):
             state, report = self._take(stop)
-            header = ImageHeader(
+            header = SavedHeader(
                 language=str(self.language), guest=GUEST, guest_version="Python", memory_mb=self.memory_mb
             )
-            write_image(target, header, state, lambda: stop.raised)
+            write_saved(target, header, state, lambda: stop.raised)
         return report
 
     @host_trouble()
     def fork(self, name: str | None = None) -> PythonSession:
-        """Return a second session with the same state, behind walls of its own; its ``restored`` names what is missing.
-
-        Args:
-            name: the new session's name; None makes one.
-
-        """
+        """Return a second session in the same state, behind walls of its own; ``restored`` names what is missing."""
         state = self._take_now()
         copy = self._open_copy(name)
         try:
@@ -195,16 +149,13 @@ class PythonSession(Session):
         report = self._make_again(worker, self._copies[node])
         worker.on_gpu = True
         worker.recommit(node, by_cell=False)
-        return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
+        return self._supervisor.moved(back, notes.copy_loaded(where, cells, report.lost))
 
     @host_trouble()
     def take_over(self, other: PythonSession, *, files: bool = True) -> None:
-        """Begin with the state of another session, which may have other rights; called once, before the first cell.
+        """Begin with the state of another session, which goes on; called once, before the first cell.
 
-        Args:
-            other: the session whose variables are made again here; it goes on.
-            files: whether the files of its work folder come along.
-
+        This one may have other rights. Without ``files``, those of the other's work folder do not come along.
         """
         state = other._take_now()
         self._restore(state if files else replace(state, folder=FolderState()))
@@ -238,7 +189,7 @@ class PythonSession(Session):
                     break
                 made = find_maker(line, worker.tree.variables_at, name)
                 length += len(made.code) * len(made.names) if made is not None else 0
-                if made is not None and length <= MOST_RECIPES and can_run_again(made.code):
+                if made is not None and length <= _MOST_RECIPES and can_run_again(made.code):
                     remade.append(name)
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))
@@ -257,36 +208,32 @@ class PythonSession(Session):
         self._supervisor.files.before_loading(worker)
         with Rooted(worker.jail.box_fd) as box:
             files = {**state.folder.left_out, **put_folder(state.folder, box)}
+        self._supervisor.files.loaded(worker, state.folder.saved_ns)
         if state.folder.is_layer and not self._supervisor.files.here(worker):
             files["."] = _NOT_HERE
         order = json.dumps({"recipes": dict(state.recipes), "cloudpickle": cloudpickle_source()})
-        answer = worker.ask("load", order, 0, _LOAD_S, state.memory.fileno()).answer
-        if not isinstance(answer.get("report"), dict):
-            raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
-        return replace(_report(answer["report"]), files=files)
+        answer = state_answer(worker.ask("load", order, 0, _LOAD_S, state.memory.fileno()).answer)
+        if answer.report is None:
+            raise SessionError(f"its variables could not be made again: {one_line(str(answer.problem), 300)}")
+        return replace(_report(answer.report), files=files)
 
 
-def _report(told: Mapping[str, object]) -> SaveReport:
-    """Return a report of the worker as a value; what is no name of a variable, module or setting is left out."""
+def _report(told: SaveReport) -> SaveReport:
+    """Return a report of the worker without what is no name of a variable, module or setting."""
 
-    def names(kind: str) -> tuple[str, ...]:
-        found = told.get(kind)
-        listed = found[:_MOST_NAMES] if isinstance(found, list) else ()
-        return tuple(name for name in listed if _is_dotted(name) and "." not in name)
+    def names(listed: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in listed[:_MOST_NAMES] if _is_dotted(name) and "." not in name)
 
-    def reasons(kind: str) -> dict[str, str]:
-        found = told.get(kind)
-        listed = found.items() if isinstance(found, dict) else ()
-        named = [(name, one_line(str(why), 300)) for name, why in listed if _is_dotted(name)]
+    def reasons(listed: Mapping[str, str]) -> dict[str, str]:
+        named = [(name, one_line(why, 300)) for name, why in listed.items() if _is_dotted(name)]
         return dict(named[:_MOST_NAMES])
 
-    return SaveReport(
-        stored=names("stored"), recomputed=names("recomputed"), lost=reasons("lost"), changed=reasons("changed")
-    )
+    stored, recomputed = names(told.stored), names(told.recomputed)
+    return SaveReport(stored=stored, recomputed=recomputed, lost=reasons(told.lost), changed=reasons(told.changed))
 
 
-def _is_dotted(name: object) -> bool:
-    return isinstance(name, str) and len(name) <= _MOST_NAME and all(part.isidentifier() for part in name.split("."))
+def _is_dotted(name: str) -> bool:
+    return len(name) <= _MOST_NAME and all(part.isidentifier() for part in name.split("."))
 
 
 def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | None:
@@ -298,7 +245,7 @@ def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | 
     class _Other(Exception):
         """Raised when the file is one of another kind."""
 
-    def fitting(header: ImageHeader) -> None:
+    def fitting(header: SavedHeader) -> None:
         if header.guest != GUEST:
             raise _Other
         if header.memory_bytes > memory_mb * MIB:
@@ -308,7 +255,7 @@ def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | 
             )
 
     with contextlib.suppress(_Other):
-        return read_image(file_name(path), fitting)
+        return read_saved(file_name(path), fitting)
     return None
 
 

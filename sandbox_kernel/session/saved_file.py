@@ -9,22 +9,23 @@ header is checked before the memory, which may be gigabytes, is read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import field, replace
+from typing import Annotated
+
+import msgspec
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
-from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.receipt import one_line
+from sandbox_kernel.util.own_folder import whole_file
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import decode, has_too_many_parts
 from sandbox_kernel.workspace.transfer import (
     MAX_PACKED_BYTES,
@@ -33,7 +34,9 @@ from sandbox_kernel.workspace.transfer import (
     FolderState,
     check_entries,
 )
-from sandbox_kernel.workspace.tree.walk import NO_TIME, Entry
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import content_hash
+from sandbox_kernel.workspace.tree.walk import Entry
 
 MAGIC = b"sandbox-kernel session 1\n"
 #: The memory begins at a multiple of this: the largest page size of any machine.
@@ -44,55 +47,83 @@ _MOST_HEADER, MOST_MEMORY = 8 << 20, 4 << 30
 _PART = 16 << 20
 #: What is said when ``interrupt`` was called while a session was saved.
 INTERRUPTED = "it was interrupted: nothing was saved, and the session is as it was"
-#: The most characters of the cells that make variables again.
-MOST_RECIPES = 1 << 20
-#: The longest text of the header, and the greatest age of a session.
-_MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
+_Short = Annotated[str, msgspec.Meta(max_length=200)]
+#: The age of a session in seconds.
+Age = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageHeader:
+class SavedHeader:
     """The header of a saved session, as it stands in the file."""
 
-    language: str
+    language: _Short
     #: The guest that this memory belongs to: a digest of packages, versions and our scripts, and a version in words.
-    guest: str
-    guest_version: str
+    guest: _Short
+    guest_version: _Short
     memory_mb: int
     memory_bytes: int = 0
-    memory_sha256: str = ""
-    elapsed_s: float = 0.0
-    #: Files of the work folder in their order in the file: size and SHA-256.
-    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    memory_sha256: _Short = ""
+    elapsed_s: Age = 0.0
     #: The cells that make variables again which could not be stored, by the names of these. They run inside only.
     recipes: dict[str, str] = field(default_factory=dict)
-    #: Type, mode, time and target of what is in the work folder; what was left out of it; whether it was the user's.
-    entries: dict[str, tuple[str, int, int | None, str | None]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    #: What is in the work folder, files in the order of their contents in the file; the SHA-256 of all contents
+    #: together; what was left out of it; whether it was the user's, and when its changes were taken.
+    entries: Annotated[tuple[Entry, ...], msgspec.Meta(max_length=MAX_PACKED_FILES)] = ()
+    files_sha256: _Short = ""
+    left_out: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_LEFT_OUT)] = field(default_factory=dict)
     is_layer: bool = False
+    saved_ns: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
 
-    def folder(self, files: Mapping[str, bytes]) -> FolderState:
-        """Return the work folder with these files."""
-        entries = {
-            path: Entry(path, kind, 0, mode, 0, NO_TIME if time_ns is None else time_ns, 0, target, files.get(path))
-            for path, (kind, mode, time_ns, target) in self.entries.items()
-        }
-        return FolderState(MappingProxyType(entries), MappingProxyType(self.left_out), self.is_layer)
+
+#: How many names a report shows of each kind; all of them are in its attributes.
+_MOST_LINES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveReport:
+    """What became of each variable when a session was saved or loaded.
+
+    Attributes:
+        stored: names of variables that are in the file.
+        recomputed: names of variables whose cells ran again, because they could not be stored.
+        lost: names of variables that are in neither way there, each with the reason; names with a dot are settings of
+            the process and of libraries (``os.getcwd``, ``json.dumps``).
+        changed: names of variables and modules that are there and are not what they were, each with the difference.
+        files: paths of the work folder that are not there, or are not what they were, each with the reason.
+    """
+
+    stored: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
+        if self.recomputed:
+            more = f" and {len(self.recomputed) - _MOST_LINES} more" if len(self.recomputed) > _MOST_LINES else ""
+            lines.append(f"made again by their cells: {', '.join(self.recomputed[:_MOST_LINES])}{more}")
+        files = {display_name(path): why for path, why in self.files.items()}
+        for form, reasons in (("changed: {} ({})", self.changed), ("lost: {} ({})", self.lost), ("file {}: {}", files)):
+            lines += [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
+            if len(reasons) > _MOST_LINES:
+                lines.append(f"… and {len(reasons) - _MOST_LINES} more")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a session: the memory of its guest, its age, and the files of its work folder."""
+    """The state of a session: the memory of its guest or its variables, its age, and its work folder."""
 
     memory: SealedMemory
     elapsed_s: float = 0.0
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    #: The work folder of a session of processes, with modes, times, links and empty folders.
     folder: FolderState = field(default_factory=FolderState)
     #: What the worker said of it: which variables are in it.
-    report: Mapping[str, object] = field(default_factory=dict)
+    report: SaveReport = field(default_factory=SaveReport)
     #: The cells that make the variables which could not be stored, by their names.
     recipes: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the memory is only what differs from a new guest's; never in a file.
+    changes: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,28 +131,28 @@ class SavedSession:
     """A saved session that was read and checked."""
 
     path: str
-    header: ImageHeader
+    header: SavedHeader
     state: State
 
 
-def write_image(path: str, header: ImageHeader, state: State, stopped: Callable[[], bool] = lambda: False) -> None:
+def write_saved(path: str, header: SavedHeader, state: State, stopped: Callable[[], bool] = lambda: False) -> None:
     """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot.
 
     ``header`` holds what the state does not say. Only another saved session, or an empty file, is replaced: a line of a
     notebook names the file. ``stopped`` is asked meanwhile; when it returns True nothing is saved.
     """
-    folder, files = state.folder, {**state.files, **state.folder.files}
-    times = {path: None if each.mtime_ns == NO_TIME else each.mtime_ns for path, each in folder.entries.items()}
+    folder, files = state.folder, state.folder.files.values()
     header = replace(
         header,
         memory_bytes=len(state.memory),
         memory_sha256=state.memory.sha256(),
         elapsed_s=state.elapsed_s,
-        files={name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()},
         recipes=dict(state.recipes),
-        entries={path: (each.type, each.mode, times[path], each.target) for path, each in folder.entries.items()},
+        entries=tuple(each._replace(data=None) for each in folder.entries.values()),
+        files_sha256=content_hash(files).hex(),
         left_out=dict(folder.left_out),
         is_layer=folder.is_layer,
+        saved_ns=folder.saved_ns,
     )
     text = json.dumps(vars(header)).encode()
     if len(text) > _MOST_HEADER or has_too_many_parts(text):
@@ -132,9 +163,8 @@ def write_image(path: str, header: ImageHeader, state: State, stopped: Callable[
         raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None
     if not _may_replace(target):
         raise InvalidRequest(f"{path!r} is there already and is no saved session; choose another name, or move it away")
-    aside = f"{target}.{secrets.token_hex(8)}.part"
     try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with whole_file(target) as file:
             file.write(MAGIC + _HEADER.pack(len(text)) + text)
             file.write(bytes(-file.tell() % ALIGNMENT))
             file.flush()
@@ -145,37 +175,28 @@ def write_image(path: str, header: ImageHeader, state: State, stopped: Callable[
                     raise SessionError("the session's memory ended while it was saved; save it again")
                 left -= sent
             file.seek(0, os.SEEK_END)
-            for data in files.values():
+            for data in files:
                 if not stopped():
                     file.write(data)
-            file.flush()
             if stopped():
                 raise SessionError(INTERRUPTED)
-            # After a loss of power the name must not lead to an empty file in place of the one that was there.
-            os.fsync(file.fileno())
-        if stopped():
-            raise SessionError(INTERRUPTED)
-        os.rename(aside, target)
     except OSError as error:
         raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None
-    finally:
-        if os.path.exists(aside):
-            os.unlink(aside)
 
 
 def _may_replace(target: str) -> bool:
+    more = os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(target, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+            found = os.fstat(file.fileno())
+            return stat.S_ISREG(found.st_mode) and (found.st_size == 0 or file.read(len(MAGIC)) == MAGIC)
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        return stat.S_ISREG(found.st_mode) and (found.st_size == 0 or file.read(len(MAGIC)) == MAGIC)
 
 
-def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None) -> SavedSession:
+def read_saved(path: str, accept: Callable[[SavedHeader], object] | None = None) -> SavedSession:
     """Read and check a saved session; raises ``InvalidRequest``, which says what is wrong with the file.
 
     ``accept`` is called with the header before anything else is read, and raises to refuse the session.
@@ -189,7 +210,7 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
             (length,) = _HEADER.unpack(file.read(_HEADER.size).rjust(_HEADER.size, b"\xff"))
             header = _parse(path, file.read(length) if length <= _MOST_HEADER else b"")
             offset = -(-(len(MAGIC) + _HEADER.size + length) // ALIGNMENT) * ALIGNMENT
-            wanted = offset + header.memory_bytes + sum(count for count, _ in header.files.values())
+            wanted = offset + header.memory_bytes + sum(entry.size for entry in header.entries)
             if found.st_size != wanted:
                 raise InvalidRequest(
                     f"{path!r} has {found.st_size} bytes where {wanted} were saved: it is cut or damaged"
@@ -199,56 +220,34 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
             # No process can change the sealed copy, so what is checked is what is used.
             memory = SealedMemory.of_file(file.fileno(), offset, header.memory_bytes)
             file.seek(offset + header.memory_bytes)
-            files = {}
-            for name, (count, sha256) in header.files.items():
-                files[name] = file.read(count)
-                if hashlib.sha256(files[name]).hexdigest() != sha256:
-                    raise InvalidRequest(f"{path!r} is damaged: its file {name!r} is not what was saved")
+            filled = [each._replace(data=file.read(each.size) if each.is_file else None) for each in header.entries]
+            entries = {each.path: each for each in filled}
+            folder = FolderState(entries, header.left_out, header.is_layer, header.saved_ns)
+            if content_hash(folder.files.values()).hex() != header.files_sha256:
+                raise InvalidRequest(f"{path!r} is damaged: its files are not what was saved")
     except OSError as error:
         raise InvalidRequest(f"the saved session {path!r} cannot be read: {error.strerror}") from None
     except EOFError:
         raise InvalidRequest(f"{path!r} was changed while it was loaded; load it again") from None
     if memory.sha256() != header.memory_sha256:
         raise InvalidRequest(f"{path!r} is damaged: its memory is not what was saved")
-    state = State(memory, header.elapsed_s, MappingProxyType(files), header.folder(files), recipes=header.recipes)
+    state = State(memory, header.elapsed_s, folder, recipes=header.recipes)
     return SavedSession(os.path.abspath(path), header, state)
 
 
-def _parse(path: str, text: bytes) -> ImageHeader:
+def _parse(path: str, text: bytes) -> SavedHeader:
     try:
-        header = decode(text, ImageHeader)
-        _check(header)
+        header = decode(text, SavedHeader)
+        if not all(map(str.isprintable, (header.language, header.guest, header.guest_version, header.memory_sha256))):
+            raise ValueError("a text that cannot be shown")
+        check_entries(header.entries)
     except ValueError:
         raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
     check_memory_mb(header.memory_mb)
     in_bounds = 0 < header.memory_bytes <= min(MOST_MEMORY, header.memory_mb * MIB)
-    files, total = header.files, sum(count for count, _ in header.files.values())
-    if any(name[:at] in files for name in files for at, sign in enumerate(name) if sign == "/"):
-        raise InvalidRequest(f"{path!r} is damaged: one of its names is a file and a folder")
-    if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
+    total = sum(entry.size for entry in header.entries)
+    if not in_bounds or header.memory_bytes % ALIGNMENT or total > MAX_PACKED_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
     names = {one_line(name, 200): one_line(why, 200) for name, why in header.left_out.items()}
     recipes = {name: code for name, code in header.recipes.items() if name.isidentifier()}
     return replace(header, left_out=names, recipes=recipes)
-
-
-def _check(header: ImageHeader) -> None:
-    """Check what the types of a header do not say; raises ``ValueError``."""
-    short = (header.language, header.guest, header.guest_version, header.memory_sha256)
-    numbers = [number for _, mode, time_ns, _ in header.entries.values() for number in (mode, time_ns or 0)]
-    numbers += [size for size, _ in header.files.values()]
-    if not all(len(each) <= _MOST_TEXT and each.isprintable() for each in short) or min(numbers, default=0) < 0:
-        raise ValueError("a text is too long, or a number below zero")
-    if len(header.entries) > MAX_PACKED_FILES or len(header.left_out) > MOST_LEFT_OUT:
-        raise ValueError("too many entries")
-    check_elapsed(header.elapsed_s)
-    for name in header.files:
-        check_file_name(name)
-    check_entries(header.folder({}).entries, list(header.files))
-
-
-def check_elapsed(value: object) -> float:
-    """Return the age of a session in seconds, given by a file or a worker; raises ``ValueError`` when it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_ELAPSED_S:
-        raise ValueError("not the age of a session")
-    return float(value)

@@ -14,59 +14,67 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from sandbox_kernel.backends.checks import host_trouble
-from sandbox_kernel.errors import PolicyViolation, SessionError
-from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
+from sandbox_kernel.jail.streams import ListenerFailed, Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput
+from sandbox_kernel.model import AnyOnInput, ExecResult, Language, OnInput, OnOutput, OnUsage
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
-from sandbox_kernel.session.cell.request import CellEvents, CellExtras, CellRequest, SessionSpec
-from sandbox_kernel.session.cell.run_cell import ListenerFailed
+from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import StillBusy, WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker, StoppedEarly
 from sandbox_kernel.session.worker.messages import What
-from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.tree.paths import plain_path
+from sandbox_kernel.workspace.tree.rooted import encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     import asyncio
-    from typing import Unpack
-
-    from sandbox_kernel.model import AnyOnInput, OnInput
-    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
 
 
-class Session(TimeTravel):
-    """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
+class CellExtras(TypedDict, total=False):
+    """The parameters of a cell that are given by name only; ``Session.run`` documents them."""
 
-    Do not construct it: ``Sandbox.session`` does.
-    """
+    on_display: OnDisplay | None
+    on_usage: OnUsage | None
+    number: int | None
+    memory_mb: int | None
+    cpu_seconds: float | None
+    output_bytes: int | None
+    front_end: FrontEnd | None
+
+
+class Session(TimeTravel):
+    """One session, of ``Sandbox.session``. ``close`` it, or it ends with its ``with`` block or last reference."""
 
     def __init__(
         self,
         spec: SessionSpec,
         begin: Callable[[], JailedWorker],
-        on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
         rights: SessionRights | None = None,
     ) -> None:
         self._spec = spec
-        self._on_close = on_close
+        #: Makes a request for ``perform``.
+        self.request = spec.request
         self._guard = threading.Lock()
         #: The stop signs of what runs now; the last one is the newest.
         self._stops: list[Stop] = []
-        self._threads: ThreadPoolExecutor | None = None
+        #: Of ``perform``: one for cells, in their order, and one that keeps their states.
+        self._threads: tuple[ThreadPoolExecutor, ...] | None = None
         self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
@@ -87,10 +95,7 @@ class Session(TimeTravel):
         return self._supervisor.memory_mb
 
     def usual_memory(self, usual_mb: int) -> int:
-        """Return the memory limit of a cell without ``--memory``: ``usual_mb``, or more if an earlier cell had more.
-
-        What that cell made is still there, and the usual limit would refuse every later cell.
-        """
+        """Return the limit of a cell without ``--memory``: the usual one, or what an earlier cell raised it to."""
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
@@ -106,9 +111,7 @@ class Session(TimeTravel):
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(
@@ -142,25 +145,23 @@ class Session(TimeTravel):
         Raises:
             InvalidRequest: an argument is wrong; nothing was run.
             SessionError: the session is closed, or a worker could not be started.
-
         """
-        request, events = self._spec.request(code, timeout, **more), CellEvents.of(on_output, on_input, more)
+        request, events = self._cell(code, timeout, on_output, on_input, more)
         with host_trouble():
             stop = Stop()
         with contextlib.closing(stop):
             return self._run(request, events, stop)
 
     def _run(self, request: CellRequest, events: CellEvents, stop: Stop, *, settles: bool = False) -> ExecResult:
-        """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too.
-
-        With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
-        """
+        """Run one cell until it ends or ``stop``. With ``settles``, the caller then calls ``make_ready``."""
         try:
             # Already while it waits for the turn, and for the worker.
             with host_trouble(), self._stoppable(stop), self._supervisor.turn(stop=stop, settles=settles) as worker:
                 # A message to a widget is no step of the history.
                 again = None if request.comm is None else worker.tree.present
                 return self._supervisor.run(worker, request, events, stop, again, settles=settles)
+        except StoppedEarly:
+            return self._supervisor.not_begun(request)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -172,46 +173,57 @@ class Session(TimeTravel):
         on_input: AnyOnInput | None = None,
         *,
         cancel: asyncio.Event | None = None,
-        off_loop: bool = False,
         **more: Unpack[CellExtras],
     ) -> ExecResult:
-        """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
+        """Run one cell like ``run``, without blocking the loop. Setting ``cancel`` interrupts the cell.
 
-        Args:
-            code: see ``run``.
-            timeout: see ``run``.
-            on_output: see ``run``; called on this loop, as ``on_display`` is.
-            on_input: see ``run``; called on this loop, and may be a coroutine function.
-            cancel: an event; setting it interrupts the cell.
-            off_loop: call ``on_output`` and ``on_display`` on the thread that runs the cell instead. What they take is
-                then time of the cell, and the loop is free for other requests whatever a cell shows.
-            **more: see ``run``; ``on_usage`` is called on the thread that runs the cell.
+        Cancelling the task interrupts it too, and waits for its end. Callbacks are called on this loop, ``on_usage`` on
+        the thread of the cell; ``on_input`` may be a coroutine function.
+        """
+        from sandbox_kernel.backends.async_bridge import on_this_loop  # it needs asyncio, and ``run`` does not
 
+        request, events = self._cell(code, timeout, on_output, on_this_loop(on_input), more)
+        return await self.perform(request, events, cancel, on_loop=True)
+
+    def _cell(
+        self, code: str, timeout: float, on_output: OnOutput | None, on_input: OnInput | None, more: CellExtras
+    ) -> tuple[CellRequest, CellEvents]:
+        """Return what was asked for, and those parameters that are called."""
+        heard = {name: more.pop(name, None) for name in ("on_display", "on_usage", "front_end")}  # type: ignore[misc]
+        events = CellEvents(on_output=on_output, on_input=on_input, **heard)
+        return self.request(code, timeout, **more), events  # type: ignore[misc]
+
+    async def perform(
+        self, request: CellRequest, events: CellEvents, cancel: asyncio.Event | None, *, on_loop: bool = False
+    ) -> ExecResult:
+        """Run one cell without blocking the loop, like ``arun``. Callbacks are called on threads of the cell.
+
+        What they take is time of the cell, and the loop is free for other requests whatever a cell shows. ``on_loop``:
+        call ``on_output`` and ``on_display`` on this loop instead.
         """
         import asyncio  # slow to import, and ``run`` does not need it
 
-        from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
+        from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread
 
         loop = asyncio.get_running_loop()
         self._supervisor.refuse_if_closed()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        request = self._spec.request(code, timeout, **more)
-        events = replace(CellEvents.of(on_output, on_this_loop(on_input), more), loop=loop)
+            self._threads = tuple(ThreadPoolExecutor(1, thread_name_prefix="sandbox-session") for _ in range(2))
+        # Apart: a cell that waits until the state before it is kept hears that it is stopped.
+        cells, keeper = self._threads
 
         def work(bridge: LoopBridge) -> ExecResult:
             heard = events
-            if not off_loop:
+            if on_loop:
                 shown = bridge.on_loop(events.on_display)
-                heard = replace(events, on_output=bridge.on_loop(events.on_output), on_display=shown)
+                heard = replace(events, loop=loop, on_output=bridge.on_loop(events.on_output), on_display=shown)
             return self._run(request, heard, bridge.stop, settles=True)
 
         try:
-            return await in_thread(work, cancel, self._threads)
+            return await in_thread(work, cancel, cells)
         finally:
             # After the caller has shown the result, if it does that without waiting: the checkpoint of this cell.
-            threads = self._threads
-            loop.call_soon(lambda: None if self._supervisor.closed else threads.submit(self._supervisor.make_ready))
+            loop.call_soon(lambda: None if self._supervisor.closed else keeper.submit(self._supervisor.make_ready))
 
     @property
     def present_state(self) -> tuple[str, int]:
@@ -223,26 +235,20 @@ class Session(TimeTravel):
         self,
         message: Mapping[str, object],
         timeout: float,
+        stop: Stop,
         on_output: OnOutput | None = None,
-        **more: Unpack[CellExtras],
+        on_display: OnDisplay | None = None,
     ) -> ExecResult:
-        """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
-
-        Call ``keep_state`` when the page has the answer.
-        """
-        request = self._spec.request("pass", timeout, message, **more)
-        with contextlib.closing(Stop()) as stop:
-            return self._run(request, CellEvents.of(on_output, None, more), stop, settles=True)
+        """Hand a page's message to a widget, as a cell that is no step of the history; then call ``keep_state``."""
+        request, events = self.request("pass", timeout, message), CellEvents(on_output=on_output, on_display=on_display)
+        return self._run(request, events, stop, settles=True)
 
     def keep_state(self) -> None:
         """Make the checkpoint of what ``deliver`` has changed; without this call the next cell waits for it."""
         self._supervisor.make_ready()
 
     def interrupt(self) -> bool:
-        """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.
-
-        May be called from any thread. Returns False when no cell runs.
-        """
+        """Interrupt the running cell from any thread, as Ctrl-C does, and kill it if it goes on; False without one."""
         with self._guard:
             if not self._stops:
                 return False
@@ -268,29 +274,18 @@ class Session(TimeTravel):
 
         Raises:
             PolicyViolation: A running session cannot be given this; the message says what works instead.
-
         """
         asked = asked_rights(domain, mount, env, memory_mb)
         with host_trouble(), self._supervisor.turn() as worker:
             self._rights().allow(self._supervisor, worker, asked)
 
     def revoke(
-        self,
-        *,
-        domain: str | None = None,
-        mount: str | Mount | None = None,
-        env: Iterable[str] | None = None,
+        self, *, domain: str | None = None, mount: str | Mount | None = None, env: Iterable[str] | None = None
     ) -> None:
-        """Take back what ``allow`` has given. Waits for a running cell; connections to a domain end at once.
+        """Take back what ``allow`` has given; ``env`` are names. Connections to a domain end at once.
 
-        Args:
-            domain: The domain, as it was given.
-            mount: The folder, as it was given.
-            env: Names of variables.
-
-        Raises:
-            PolicyViolation: It was not given, or something in the session still uses it; the message says what to do.
-
+        Waits for a running cell. Raises ``PolicyViolation``, which says what to do, for what was not given or is still
+        used.
         """
         asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
         rights = self._rights()
@@ -320,37 +315,31 @@ class Session(TimeTravel):
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file, given relative to the work folder; waits for a running cell."""
         with self._supervisor.turn() as worker:
-            return self._supervisor.files.read(worker, plain_path(path))
+            return self._supervisor.files.brought(worker).read(plain_path(path))
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Create or replace a file of the work folder; waits for a running cell. Text is written as UTF-8.
-
-        A later rollback keeps the file.
-        """
-        with self._supervisor.turn() as worker:
-            self._supervisor.files.write(worker, plain_path(path), data)
+        """Create or replace a file of the work folder, which a rollback keeps; waits for a running cell."""
+        with self._supervisor.turn() as worker, self._supervisor.files.changing(worker) as box:
+            box.write(plain_path(path), encoded(plain_path(path), data))
 
     def keep_large_files(self, place: str) -> None:
-        """Keep files that are too large to be shared for a later session, in a folder that no other user can change.
-
-        Called before the first cell: files that are there are put into the work folder.
-        """
+        """Keep files that are too large to be shared in a private folder, and put in those that are there."""
         self._supervisor.files.keep_large(place)
 
     def clear_files(self) -> None:
-        """Remove all files of the work folder; waits for a running cell. Undo brings them back.
-
-        Raises:
-            InvalidRequest: The session works on a folder of the host; ``box.discard`` drops what was changed in it.
-
-        """
+        """Remove all files of the work folder; undo brings them back. ``InvalidRequest`` for a folder of the host."""
         with self._supervisor.turn() as worker:
-            self._supervisor.files.clear(worker)
+            if self._supervisor.files.here(worker):
+                raise InvalidRequest(
+                    "the session works on a folder of yours, which is not emptied; discard drops its changes"
+                )
+            with self._supervisor.files.changing(worker) as box:
+                box.clear()
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """Return the entries of a folder of the work folder, sorted by name; waits for a running cell."""
         with self._supervisor.turn() as worker:
-            return self._supervisor.files.list_dir(worker, plain_path(path))
+            return self._supervisor.files.brought(worker).list_dir(plain_path(path))
 
     def restart(self) -> None:
         """Start a new worker without variables and checkpoints; ends a running cell. Shared files of the box stay."""
@@ -359,11 +348,7 @@ class Session(TimeTravel):
             self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions at a position, in Jupyter's form.
-
-        The keys are ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``. Waits a few seconds for a running
-        cell, then it returns none.
-        """
+        """Return completions at a position, in Jupyter's form; none where a running cell goes on for seconds."""
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
@@ -400,10 +385,8 @@ class Session(TimeTravel):
         with self._supervisor.lock_after_kill():
             self._supervisor.end()
         self._finalizer.detach()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-        if self._on_close is not None:
-            self._on_close()
+        for threads in self._threads or ():
+            threads.shutdown(wait=False)
 
     @contextlib.contextmanager
     def _stoppable(self, stop: Stop) -> Iterator[None]:
@@ -420,7 +403,7 @@ class Session(TimeTravel):
         if not code_answers.worth_asking(code, pos):
             return {}
         try:
-            with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+            with host_trouble(), self._supervisor.turn(ASK_S, tells=False) as worker:
                 try:
                     return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
                 except SessionError:

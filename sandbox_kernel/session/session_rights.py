@@ -10,23 +10,23 @@ from __future__ import annotations
 import json
 import shlex
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, check_mount, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import MIB, check_memory_mb, quoted
-from sandbox_kernel.model import Language, Note, check_env
+from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.outcome import NetworkSigns
-    from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
@@ -66,7 +66,8 @@ class SessionRights:
     def __init__(self, backend: ProcessBackend) -> None:
         self._backend = backend
         self._mounts: dict[str, GivenGrants] = {}
-        self._env: dict[str, str] = {}
+        #: By name; None for one that was taken back, which an earlier state of the session still has.
+        self._env: dict[str, str | None] = {}
         self._rules: tuple[NetworkRule, ...] = ()
         self._worker: weakref.ref[JailedWorker] | None = None
         #: The session went to another state, which may be from before a variable was given.
@@ -84,7 +85,7 @@ class SessionRights:
 
     def _reaching(self, rules: tuple[NetworkRule, ...]) -> SandboxPolicy:
         began = self._backend.policy
-        return replace(began, network_rules=(*began.network_rules, *rules))
+        return replace(began, network_rules=(*began.network_rules, *rules)) if rules else began
 
     def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Give the session what was asked: all of it or, where something is refused, none."""
@@ -113,10 +114,10 @@ class SessionRights:
                 raise PolicyViolation(_not_taken(mount.guest, began))
             unmount_late(live.jail, mount.guest)
             del self._mounts[mount.guest]
-        for name in asked.env.keys() - self._env.keys():
+        for name in asked.env.keys() - {known for known, value in self._env.items() if value is not None}:
             raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
         if asked.env:
-            self._env = {name: value for name, value in self._env.items() if name not in asked.env}
+            self._env.update(dict.fromkeys(asked.env))
             self._set_env(supervisor, live, dict.fromkeys(asked.env))
 
     def end_domain(self, live: JailedWorker | None, rule: NetworkRule) -> None:
@@ -142,10 +143,6 @@ class SessionRights:
             env = {**(self._proxy_env(live) if self._rules else {}), **self._env}
             if env:
                 self._set_env(supervisor, live, env)
-
-    def network_notes(self, signs: NetworkSigns, known: Sequence[Note]) -> tuple[Note, ...]:
-        """Return the notes on the network of a cell, by what the session may reach now."""
-        return self._backend.network_notes(signs, known, self.policy)
 
     def _check(
         self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked, mount: GivenGrants | None

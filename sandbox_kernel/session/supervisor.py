@@ -12,20 +12,21 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from sandbox_kernel.backends.outcome import NetworkSigns, make_result
 from sandbox_kernel.errors import CheckpointGone, SandboxError, SessionError
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import ExecResult, FsChange, Note, notes
+from sandbox_kernel.model import ExecResult, FsChange, Note, Status, notes
 from sandbox_kernel.session.background import BackgroundListener
-from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
-from sandbox_kernel.session.cell.result import CellEnd, make_result
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest, LimitLift, SessionSpec
+from sandbox_kernel.session.cell.result import CellEnd, cell_result
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.files import WorkFiles
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateLost
-from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker, RolledBack, StoppedEarly
 from sandbox_kernel.workspace.folder_link import FolderLink
 
 _GONE = "its sandbox was ended"
@@ -33,6 +34,8 @@ _GONE = "its sandbox was ended"
 QUIET_S = 10.0
 #: How long ``make_ready`` waits for the turn, which a listener between cells may have for a moment.
 _READY_S = 1.0
+#: How soon a cell that waits for the turn hears that it was stopped.
+_HEAR_S = 0.05
 
 
 class StillBusy(SessionError):
@@ -66,6 +69,8 @@ class WorkerSupervisor:
         self._past: StateTree | None = None
         #: A worker that could not be made ready between cells, and why; the next turn deals with it.
         self._unready: tuple[JailedWorker, SessionError | GateLost] | None = None
+        #: What the session lost when nobody was told; the next turn raises it that tells.
+        self._unreported: SessionError | None = None
         self._background = BackgroundListener(self)
 
     # The worker, and the turn to use it.
@@ -107,10 +112,11 @@ class WorkerSupervisor:
                 self.live = self._begin()
 
     @contextlib.contextmanager
-    def lock(self, patience_s: float | None = None) -> Iterator[None]:
+    def lock(self, patience_s: float | None = None, stop: Stop | None = None) -> Iterator[None]:
         """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it.
 
-        With ``patience_s``, raises ``StillBusy`` when the turn has not come after that time, or cannot come.
+        With ``patience_s``, raises ``StillBusy`` when the turn has not come after that time, or cannot come. Raises
+        ``StoppedEarly`` when ``stop`` is raised meanwhile.
         """
         if self._owner == threading.get_ident():
             if patience_s is not None:
@@ -118,7 +124,11 @@ class WorkerSupervisor:
             raise SessionError(
                 f"session {self.spec.name!r} is already running a cell on this thread; wait for its result first"
             )
-        if not self._lock.acquire(timeout=-1 if patience_s is None else patience_s):
+        if stop is not None:
+            while not self._lock.acquire(timeout=_HEAR_S):
+                if stop.raised:
+                    raise StoppedEarly
+        elif not self._lock.acquire(timeout=-1 if patience_s is None else patience_s):
             raise StillBusy(f"session {self.spec.name!r} runs a cell; ask again when it has ended")
         try:
             self._owner = threading.get_ident()
@@ -144,22 +154,32 @@ class WorkerSupervisor:
 
     @contextlib.contextmanager
     def turn(
-        self, patience_s: float | None = None, *, stop: Stop | None = None, settles: bool = False
+        self, patience_s: float | None = None, *, stop: Stop | None = None, settles: bool = False, tells: bool = True
     ) -> Iterator[JailedWorker]:
         """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``.
 
-        When ``stop`` is raised, a worker that does not behave is given up soon. With ``settles``, the caller calls
-        ``make_ready`` afterwards, and what has time until then is left to it.
+        When ``stop`` is raised meanwhile, raises ``StoppedEarly``. With ``settles``, the caller calls ``make_ready``
+        afterwards, and what has time until then is left to it. Without ``tells``, nobody reads what the caller raises:
+        what the session has lost is kept for a turn that tells.
         """
         self.refuse_if_closed()
-        with self.lock(patience_s):
+        with self.lock(patience_s, stop):
             self._background.busy()
             try:
                 self.refuse_if_closed()
                 if self.live is None:
                     self.live = self._begin()
                 self.live.stop = stop
-                live = self._ready(self.live)
+                unreported, self._unreported = self._unreported, None
+                try:
+                    if unreported is not None and tells:
+                        raise unreported
+                    live = self._ready(self.live)
+                except SessionError as error:
+                    unreported = error
+                    raise
+                finally:
+                    self._unreported = None if tells else unreported
                 if self.rights is not None:
                     self.rights.renew(self, live)
                 yield live
@@ -170,10 +190,7 @@ class WorkerSupervisor:
                     self._background.idle()
 
     def make_ready(self) -> None:
-        """Keep the state after the last cell, now that nobody waits; the next turn raises what went wrong.
-
-        Does nothing in a closed session, and when another thread keeps the turn: that one makes the worker ready.
-        """
+        """Keep the state after the last cell, if no other thread has the turn; the next turn raises what went wrong."""
         with contextlib.suppress(StillBusy), self.lock(_READY_S):
             live = self.live
             if live is not None and not self.closed and self._unready is None:
@@ -208,6 +225,12 @@ class WorkerSupervisor:
 
     # Cells.
 
+    def not_begun(self, request: CellRequest) -> ExecResult:
+        """Return the result of a cell that was stopped while it waited."""
+        spec, memory_mb = self.spec, self.spec.memory_of(request, self.memory_mb)
+        made = make_result(request, Status.INTERRUPTED, memory_mb=memory_mb)
+        return replace(made, backend=spec.backend, isolation=spec.isolation, notes=(notes.not_begun(),))
+
     def run(
         self,
         live: JailedWorker,
@@ -218,10 +241,7 @@ class WorkerSupervisor:
         *,
         settles: bool = False,
     ) -> ExecResult:
-        """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
-
-        ``again`` is the node whose cell is run again; None for a new cell. ``settles``: see ``turn``.
-        """
+        """Run a cell, or ``again`` that of a node, and keep it or roll it back; ``ListenerFailed`` is the caller's."""
         memory_mb = self.spec.memory_of(request, self.memory_mb)
         live.limit_memory(memory_mb * MIB)
         if memory_mb > self.memory_mb:
@@ -232,7 +252,8 @@ class WorkerSupervisor:
             with contextlib.suppress(GateLost):  # the cell finds out, and says so
                 self._pending_notes += self.files.bring(live)
             cell = Cell(live, request, events, stop, self.spec.grace_s, live.tree.next if again is None else again)
-            result, kept = self._finish(live, cell, cell.watch(), memory_mb, again)
+            end, memory_mb = self._watch(cell, memory_mb)
+            result, kept = self._finish(live, cell, end, memory_mb, again)
             if kept and not settles:
                 # Last: the gate begins at once, and would take the processor from what makes the result.
                 with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
@@ -241,6 +262,22 @@ class WorkerSupervisor:
         finally:
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
+
+    def _watch(self, cell: Cell, memory_mb: int) -> tuple[CellEnd, int]:
+        """Run a cell to its end; returns the memory limit that it has at last. A person may give it more meanwhile."""
+        lift = cell.events.lift or LimitLift()
+        lift.timeout_s, lift.memory_mb = cell.request.timeout, memory_mb
+        lift.most_mb = max(self.spec.cell_memory_mb, memory_mb)
+        try:
+            end = cell.watch()
+        finally:
+            lift.most_mb = 0
+        if lift.timeout_s != cell.request.timeout:
+            cell.request = replace(cell.request, timeout=lift.timeout_s)
+        if lift.memory_mb > memory_mb:
+            memory_mb = self.memory_mb = lift.memory_mb
+            self._pending_notes.append(notes.more_memory(memory_mb))
+        return end, memory_mb
 
     def _finish(
         self, live: JailedWorker, cell: Cell, end: CellEnd, memory_mb: int, again: int | None
@@ -269,7 +306,7 @@ class WorkerSupervisor:
             if happened := [call.name for call in end.calls if call.happened]:
                 told.append(notes.calls_happened(happened))
         cell.settle()
-        changes, more = self._changes(live, kept, back)
+        changes, more = self._changes(cell, kept, back)
         if kept:
             live.tree.here.changes = replace(live.tree.here.changes, files=changes)
         told += [*more, *live.take_losses()]
@@ -280,32 +317,28 @@ class WorkerSupervisor:
         if cell.failure is not None:
             raise cell.failure
         self.just_rolled_back = back is not None
-        result = make_result(
-            self.spec,
-            cell.request,
-            memory_mb,
-            end,
-            cell.stdout,
-            cell.stderr,
-            cell.displays,
-            rolled_back=back is not None,
-            told=told,
+        request = cell.request
+        result = cell_result(request, self.spec, end, cell.stdout, cell.stderr, cell.displays, memory_mb)
+        told += result.notes
+        signs = NetworkSigns(result.stderr, str(request.code), end.done.tried if end.done is not None else ())
+        told += self.spec.network_notes(signs, told, None if self.rights is None else self.rights.policy)
+        result = replace(
+            result,
+            notes=tuple(told),
             violations=violations,
             changes=changes,
+            rolled_back=back is not None,
             here=self.files.here(live),
-            network_notes=self.spec.network_notes if self.rights is None else self.rights.network_notes,
         )
         return result, kept
 
-    def _changes(
-        self, live: JailedWorker, kept: bool, back: RolledBack | None
-    ) -> tuple[tuple[FsChange, ...], list[Note]]:
+    def _changes(self, cell: Cell, kept: bool, back: RolledBack | None) -> tuple[tuple[FsChange, ...], list[Note]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
             if kept or (back is not None and back.files_problem):
-                return self.files.after(live)
+                return self.files.after(cell.live, lambda: cell.displays.work.is_used_up)
             if back is not None:
-                self.files.rolled_back(live)
+                self.files.rolled_back(cell.live)
         except OSError as error:
             # The cell has run: whatever is wrong with the host, its result is not lost.
             return (), [notes.changes_unknown(error)]
@@ -353,8 +386,8 @@ class WorkerSupervisor:
             self.rights.travelled = True
         return back
 
-    def moved(self, note: Note, back: RolledBack) -> ExecResult:
-        """Return the result of a move in the tree: a sentence about it, and what did not come along."""
+    def moved(self, back: RolledBack, *told: Note) -> ExecResult:
+        """Return the result of a move in the tree: sentences about it, and what did not come along."""
         spec = self.spec
         return ExecResult(
             language=str(spec.language),
@@ -362,51 +395,53 @@ class WorkerSupervisor:
             isolation=spec.isolation,
             memory_limit_mb=spec.memory_mb,
             rolled_back=True,
-            notes=(note, *back.losses()),
+            notes=(*told, *back.losses()),
         )
 
     def revive(self, live: JailedWorker) -> None:
-        """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
+        """Replace a worker that did not answer a question by its newest checkpoint; the next turn tells of losses."""
         try:
-            live.end_worker()
-            if self._recover(live) is None:
-                self.again()
-        except (GateLost, SessionError):
-            self.again()
+            self._bring_back(live, "it did not answer a question about code")
+        except SessionError as error:
+            self._unreported = error
 
     def _bring_back(self, live: JailedWorker, problem: str) -> JailedWorker:
-        before = live.tree.here.depth
+        before, back = live.tree.here.depth, None
         try:
             if problem:
                 live.end_worker()
                 back = self._recover(live, strict=True)
                 live.drop_output()
-                live.prepare()
-                if back is not None and back.cell == before:
-                    self._pending_notes = [notes.worker_replaced(problem)]
-                    return live
-                if back is not None:
-                    raise SessionError(
-                        f"session {self.spec.name!r} died between cells ({problem}); {self._went_on(back)}; "
-                        f"the cells after that have to be run again: {before - back.cell}"
-                    )
+                with contextlib.suppress(StoppedEarly):  # what was lost is told first
+                    live.prepare()
         except GateLost:
-            problem = ""
+            problem, back = "", None
+        except SessionError:
+            back = None  # what woke is no checkpoint that behaves: it makes none itself
+        if back is not None and back.cell == before:
+            self._pending_notes = [notes.worker_replaced(problem)]
+            live.prepare()
+            return live
+        if back is not None:
+            raise SessionError(
+                f"session {self.spec.name!r} died between cells ({problem}); {self._went_on(back)}; "
+                f"the cells after that have to be run again: {before - back.cell}"
+            )
         self.again()
         raise SessionError(
             f"session {self.spec.name!r} was ended between cells ({problem or _GONE}) and its state is lost; "
             "it was started anew: run the cells that you need again"
         )
 
-    def keep_limits(self, live: JailedWorker) -> bool:
-        """Bring a session back whose processes hold more than they may, between cells; returns whether it did."""
-        over = "memory" if live.memory.memory_exceeded() else "disk" if live.jail.disk().over else ""
+    def keep_limits(self, live: JailedWorker, *, anew: bool = False) -> bool:
+        """Bring a session back, or start it ``anew``, whose processes hold too much between cells; whether it did."""
+        over = live.exceeded()
         if not over:
             return False
         try:
-            self._bring_back(live, f"processes of earlier cells used more {over} than they may")
+            self._bring_back(live, "" if anew else f"processes of earlier cells used more {over} than they may")
         except SessionError as error:
-            self._unready = live, error
+            self._unreported = error
         return True
 
     def _recover(self, live: JailedWorker, *, strict: bool = False, patient: bool = False) -> RolledBack | None:

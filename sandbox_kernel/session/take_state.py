@@ -14,22 +14,44 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
+
+import msgspec
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, State, check_elapsed
-from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.transfer import pack_files
+from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, Age, SaveReport, State
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
+from sandbox_kernel.util.wire import check_or
+from sandbox_kernel.workspace.transfer import take_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
 SAVE_S, MAX_TRIES = 120.0, 6
 _PART, _TICK_S = 1 << 20, 0.05
+
+
+class StateAnswer(msgspec.Struct):
+    """A worker's answer to ``image`` and ``load``; each kind of worker gives some of these."""
+
+    size: int = 0
+    #: Whether only what differs from a new guest was written.
+    changes: bool = False
+    problem: str | None = None
+    #: Variables that ended the process that saved, and why.
+    ended: dict[str, str] | None = None
+    report: SaveReport | None = None
+    open_files: list[str] = []
+    elapsed_s: Age | None = None
+
+
+def state_answer(said: object) -> StateAnswer:
+    """Return the worker's answer; one of another form has no state and a problem."""
+    return check_or(said, StateAnswer(problem="the worker answered in another form"))
 
 
 class Intake:
@@ -92,27 +114,26 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
             text = json.dumps({**order, "cloudpickle": cloudpickle_source()})
             worker.allow_fork()
             left = max(1.0, deadline - time.monotonic())
-            answer = worker.ask("image", text, 0, left, intake.writer, stop).answer
+            said = worker.ask("image", text, 0, left, intake.writer, stop).answer
         if stop.raised:
             raise SessionError(INTERRUPTED)
-        ended = answer.get("ended")
-        if not isinstance(ended, dict) or time.monotonic() > deadline:
+        answer = state_answer(said)
+        if answer.ended is None or time.monotonic() > deadline:
             break
-        lost.update({name: str(why) for name, why in ended.items()})
-    report = answer.get("report")
-    if not intake.count or intake.overflowed or intake.count != answer.get("size") or not isinstance(report, dict):
+        lost.update(answer.ended)
+    if not intake.count or intake.overflowed or intake.count != answer.size or answer.report is None:
         if intake.overflowed:
             why = f"they take more than the session's {memory_mb} MB"
-        elif isinstance(ended, dict):
-            why = one_line(f"the variables {', '.join(map(str, ended))} ended it", 300)
+        elif answer.ended is not None:
+            why = one_line(f"the variables {', '.join(answer.ended)} ended it", 300)
         else:
-            why = one_line(str(answer.get("problem") or "the worker did not say why"), 300)
+            why = one_line(answer.problem or "the worker did not say why", 300)
         raise SessionError(
             f"the session's variables could not be stored: {why}; delete variables that are not needed, or give a "
             "cell more memory (memory_mb, --memory)"
         )
     intake.memory.seal()
-    return State(intake.memory, report=report)
+    return State(intake.memory, report=answer.report)
 
 
 @functools.cache
@@ -124,31 +145,28 @@ def cloudpickle_source() -> str:
     return Path(found.submodule_search_locations[0], "cloudpickle.py").read_text(encoding="utf-8")
 
 
-def take_state(worker: JailedWorker) -> State:
+def take_state(worker: JailedWorker, *, for_fork: bool = False) -> State:
     """Return the memory of a WebAssembly guest, whose worker must be between two cells, and the files of the session.
 
-    The worker writes into memory of the host, which is sealed then: the worker cannot change it afterwards.
+    The worker writes into memory of the host, which is sealed then: the worker cannot change it afterwards. For a fork,
+    which begins as the same guest, what differs from a new one is enough.
     """
-    answer: Mapping[str, object] = {}
+    said: object = None
 
     def write(descriptor: int) -> None:
-        nonlocal answer
-        answer = worker.ask("image", "", 0, SAVE_S, descriptor).answer
+        nonlocal said
+        said = worker.ask("image", "changes" if for_fork else "", 0, SAVE_S, descriptor).answer
 
     try:
         memory = SealedMemory.filled(write)
     except OSError as error:
         raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
-    size, opened = answer.get("size"), answer.get("open_files")
-    if isinstance(opened, list) and opened:
-        names = ", ".join(quoted(name) for name in opened[:5])
+    answer = state_answer(said)
+    if answer.open_files:
+        names = ", ".join(quoted(name) for name in answer.open_files[:5])
         raise SessionError(f"files are open, which are no part of the session's memory: {names}; close them first")
-    try:
-        elapsed = check_elapsed(answer.get("elapsed_s"))
-    except ValueError:
-        size, elapsed = None, 0.0
-    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or size != len(memory):
-        why = one_line(str(answer.get("problem") or "it is not what the worker said"), 300)
+    if answer.elapsed_s is None or not 0 < answer.size <= MOST_MEMORY or answer.size != len(memory):
+        why = one_line(answer.problem or "it is not what the worker said", 300)
         raise SessionError(f"the session's memory could not be written: {why}; try a larger disk_mb")
     with Rooted(worker.jail.box_fd) as box:
-        return State(memory, elapsed, dict(pack_files(box).items()))
+        return State(memory, answer.elapsed_s, take_folder(box), changes=answer.changes)

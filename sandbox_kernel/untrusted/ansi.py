@@ -28,9 +28,10 @@ MAX_COLOURS = 10_000
 MAX_MARKS = 8
 #: Most work with returns and backspaces of one stream: each costs the width of its line, and a little.
 MAX_RETURNS, _RETURN = 20_000_000, 100
-#: Most stretches of letters that are written from right to left, of one text: Chromium takes time for them that grows
-#: with their square, whatever lines they stand in (0.8 s for these, minutes for a hundred thousand).
+#: Most stretches of letters from right to left in one text: Chromium takes time for them that grows with their square.
 MAX_TURNS = 5000
+#: Most different letters beyond ASCII of one text: Chromium looks for a font for each that its own lack, in 1 ms.
+MAX_LETTERS = 5000
 #: Most lines of one output, or of one stream of a cell: Chromium lays out 300 000 in 8 s.
 MAX_LINES = 100_000
 #: How many characters are cleaned at once.
@@ -80,10 +81,7 @@ def turns(text: str) -> int:
 
 
 class ColourFilter:
-    """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter.
-
-    Text behind the last of ``most`` sequences is shown without colours, and a remark says so. None is for a terminal.
-    """
+    """Does the work of ``only_colours`` for one stream, in chunks. It keeps ``most`` colours; None is for terminals."""
 
     def __init__(self, most: int | None = MAX_COLOURS) -> None:
         self._held = ""
@@ -166,16 +164,17 @@ class _Layout:
     def __init__(self) -> None:
         self._marks = ""
         self._column = self._width = self._returns = self._turns = self._lines = 0
+        self._letters: set[str] = set()
 
     def bounded(self, text: str) -> str:
-        """Return the text without what is too much: marks in a row, changes of direction, returns, lines."""
+        """Return the text without what is too much: marks in a row, letters, changes of direction, returns, lines."""
         if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
             _, marks, too_many = _marks()
             text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
         if not text.isascii():
-            text = _STRETCH.sub(self._turned, text)
+            text = _STRETCH.sub(self._turned, self._known(text))
         if self._returns > MAX_RETURNS:
             text = text.replace("\b", "").replace("\r", "\n")
         if "\r" in text or "\b" in text:
@@ -191,6 +190,12 @@ class _Layout:
             return ""
         kept = [f"{line}\n" for line in text.split("\n", MAX_LINES - before)[:-1]]
         return "".join(kept) + f"{END}[… more than {MAX_LINES} lines: the rest is not shown]\n"
+
+    def _known(self, text: str) -> str:
+        new = {letter for letter in set(text) if letter > "\x7f"} - self._letters
+        kept = sorted(new)[: MAX_LETTERS - len(self._letters)]
+        self._letters.update(kept)
+        return text if len(kept) == len(new) else text.translate(dict.fromkeys(map(ord, new - self._letters), "\ufffd"))
 
     def _turned(self, stretch: re.Match[str]) -> str:
         self._turns += 1

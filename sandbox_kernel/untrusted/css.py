@@ -21,10 +21,8 @@ HTML_PROPERTIES = names(
 )
 SVG_PROPERTIES = names(
     "fill fill-opacity fill-rule stroke stroke-width stroke-opacity stroke-linecap stroke-linejoin stroke-miterlimit "
-    "stroke-dasharray stroke-dashoffset stop-color stop-opacity clip-rule clip-path mask marker-start marker-mid "
-    "marker-end filter paint-order text-anchor dominant-baseline alignment-baseline font color opacity visibility "
-    "display font-family font-size font-style font-weight font-stretch font-variant shape-rendering image-rendering "
-    "text-rendering letter-spacing word-spacing text-decoration writing-mode"
+    "clip-rule clip-path text-anchor dominant-baseline alignment-baseline font color opacity visibility display "
+    "font-family font-size font-style font-weight shape-rendering"
 )
 #: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
 TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
@@ -37,16 +35,13 @@ _FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
 #: ``url(#…)``, a reference to an element of the same drawing.
 LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
 #: Families that are kept, in small letters. A browser asks the system for each other name, a millisecond each.
-_FAMILIES = frozenset(
-    """
-    serif|sans-serif|monospace|cursive|fantasy|system-ui|arial|helvetica|helvetica neue|verdana|tahoma|trebuchet ms
-    |dejavu sans|dejavu sans mono|dejavu serif|liberation sans|liberation mono|noto sans|times|times new roman|georgia
-    |courier|courier new|consolas|menlo|monaco|open sans|roboto|inter|segoe ui|ubuntu|lucida grande|lucida console
-    |bitstream vera sans|computer modern roman|stixgeneral|balto|palatino|impact|comic sans ms
-    """.replace("\n", "")
-    .replace("    ", "")
-    .split("|")
+_FAMILY_NAMES = (
+    "serif|sans-serif|monospace|cursive|fantasy|system-ui|arial|helvetica|helvetica neue|verdana|tahoma|trebuchet ms|"
+    "dejavu sans|dejavu sans mono|dejavu serif|liberation sans|liberation mono|noto sans|times|times new roman|georgia|"
+    "courier|courier new|consolas|menlo|monaco|open sans|roboto|inter|segoe ui|ubuntu|lucida grande|lucida console|"
+    "bitstream vera sans|computer modern roman|stixgeneral|balto|palatino|impact|comic sans ms"
 )
+_FAMILIES = frozenset(_FAMILY_NAMES.split("|"))
 #: For each other weight, width and angle it looks for a font anew.
 _FONTS = {
     "font-weight": re.compile(r"normal|bold|bolder|lighter|[1-9]00", re.IGNORECASE),

@@ -3,9 +3,8 @@
 ``html_reader`` counts the markup and writes its tags in their plainest form; ``nh3``, a full HTML parser, keeps the
 elements and attributes on the lists below. ``id`` is removed, and so is every ``class`` but those of pandas' tables and
 JupyterLab's coloured boxes, because classes give access to the page's styles and commands. Styles are cleaned by
-``css``. Pictures must be ``data:`` URLs: a remote picture would report when it is viewed, so a word stands in its
-place. Links must be http, https or mailto: a relative link could send a request to the Jupyter server. Formulas are
-checked by ``tex``.
+``css``, formulas by ``tex``. A picture must be a ``data:`` URL: a remote one would report when it is viewed, so a word
+stands in its place. Links must be http, https or mailto: a relative one could send a request to the Jupyter server.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sandbox_kernel.untrusted.ansi import MAX_LINES
 from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style, names
 from sandbox_kernel.untrusted.html_reader import HtmlReader
 from sandbox_kernel.untrusted.media import check_data_url
-from sandbox_kernel.untrusted.tex import MAX_LATEX, TAG, as_html, may_be_typeset
+from sandbox_kernel.untrusted.tex import MAX_TOKENS, TAG, as_html, may_be_typeset, tokens
 
 MAX_HTML = 4 << 20
 MAX_ELEMENTS = 50_000
@@ -49,15 +48,11 @@ ATTRIBUTES = {
     "col": {"span", "width"},
     "colgroup": {"span", "width"},
     "ol": {"start", "type", "reversed"},
-    "li": {"value"},
     "progress": {"value", "max"},
     "details": {"open"},
 }
 #: The classes that are kept: pandas' tables and the boxes that JupyterLab colours.
-CLASSES = {
-    "table": {"dataframe"},
-    "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"},
-}
+CLASSES = {"table": {"dataframe"}, "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"}}
 _SPANS = names("colspan rowspan span")
 _SPAN = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
 _SPANNED = re.compile(r'span="([0-9]+)"')
@@ -84,14 +79,13 @@ _QUIET = names(
     "html body head article main header footer nav aside hgroup address font wbr optgroup big nobr time data output "
     "ruby rb rt rp rtc strike acronym dir title meta picture search meter"
 )
+#: The end of a line before an empty one, with which Markdown ends HTML: notebooks are converted to it.
+_LINE_END = re.compile(r"([\n\r])(?=[^\S\n\r]*[\n\r])")
 _MOST_WORDS = 8
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
-    """Return clean HTML, and the kinds of things that were removed.
-
-    Raises ``ContentRefused`` for markup that is too large, or too much work for a page.
-    """
+    """Return clean HTML, and the kinds of what was removed; raises ``ContentRefused`` for too much work for a page."""
     if len(markup) > MAX_HTML:
         raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
     reader = HtmlReader({tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}, _GONE_WITH_CONTENT)
@@ -121,24 +115,24 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     if sum(math.prod(map(int, numbers)) for numbers in spans if numbers) > MAX_SPANNED:
         raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
     kinds = {_KIND_OF.get(tag, f"<{tag}>") for tag in reader.removed if tag not in _QUIET}
-    return _with_formulas(cleaned), tuple(sorted(kinds)[:_MOST_WORDS])
+    one = _LINE_END.sub(lambda end: f"&#{ord(end[1])};", _with_formulas(cleaned))
+    return one, tuple(sorted(kinds)[:_MOST_WORDS])
 
 
 def _with_formulas(cleaned: str) -> str:
     """Return clean HTML in which formulas only draw, and are no longer together than one of ``text/latex``."""
-    typeset, letters = may_be_typeset(cleaned), 0
+    typeset, drawn = may_be_typeset(cleaned), 0
     if not any(sign in cleaned for sign in ("$", "\\", "^^")):
         return cleaned
     pieces = TAG.split(cleaned)
     for at in range(0, len(pieces), 2):  # the texts between the tags
         text = unescape(pieces[at])
-        letters += len(text) if "$" in text or "\\" in text else 0
-        pieces[at] = as_html(text, typeset=typeset and letters <= MAX_LATEX)
+        drawn += tokens(text) if "$" in text or "\\" in text else 0
+        pieces[at] = as_html(text, typeset=typeset and drawn <= MAX_TOKENS)
     return "".join(pieces)
 
 
 def _value(tag: str, name: str, value: str) -> str | None:
-    """Return the value of an allowed attribute, None if it is left out."""
     if name == "rel":  # of nh3 itself
         return value
     try:

@@ -204,7 +204,6 @@ class HtmlReader:
                 return
 
     def _close(self, at: int) -> None:
-        """Close an open element and all that are open inside of it."""
         self._written += [f"</{name}>" for name in reversed(self._open[at:])]
         del self._open[at:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.util.wire import encodable
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -14,10 +15,7 @@ _SCALAR = 8
 
 
 def check_json(value: object, most: int = MAX_CHARACTERS) -> object:
-    """Return a copy of dict, list, str, int, float, bool and None values, or raise ``ContentRefused``.
-
-    ``most`` is the most characters of all its texts together.
-    """
+    """Return a copy of a JSON value with ``most`` characters of text at most, or raise ``ContentRefused``."""
     values = characters = 0
 
     def text(value: str) -> str:
@@ -55,15 +53,6 @@ def check_json(value: object, most: int = MAX_CHARACTERS) -> object:
         raise ContentRefused(f"it holds a {type(value).__name__}, which is no JSON")
 
     return copy(value, 0)
-
-
-def encodable(value: str) -> str:
-    """Replace lone surrogates. Messages are UTF-8, and a message with a lone surrogate could not be sent."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return value.encode("utf-8", "replace").decode()
-    return value
 
 
 def size_of(value: object) -> int:

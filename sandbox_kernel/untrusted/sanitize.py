@@ -1,10 +1,9 @@
 """Cleans displays: takes a MIME bundle from a sandbox and returns one that a page may show. All displays pass here.
 
-Called by the session for displays of its worker, by ``render`` for other displays and by the kernel for docstrings. The
-input is hostile: any value may have any type. The only markup that a page gets is HTML and SVG that were written anew
-here, and checked LaTeX; Markdown is converted to HTML. Every check takes time linear in its input, and input that would
-take more than a fraction of a second is refused. ``removed`` lists what is not shown; a bundle of which nothing is left
-becomes one line of text that says so.
+The input is hostile: any value may have any type. The only markup that a page gets is HTML and SVG that were written
+anew here, and checked LaTeX; Markdown is converted to HTML. Every check takes time linear in its input, and input that
+would take more than a fraction of a second is refused. ``removed`` lists what is not shown; a bundle of which nothing
+is left becomes one line of text that says so.
 """
 
 from __future__ import annotations
@@ -16,24 +15,35 @@ from collections.abc import Mapping, Sequence
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, few_colours, only_colours, turns
-from sandbox_kernel.untrusted.json_value import check_json, encodable
-from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
-from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas, places
+from sandbox_kernel.untrusted.json_value import check_json
+from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image, picture_work, pictures_work
+from sandbox_kernel.untrusted.tex import (
+    MAX_TOKENS,
+    check_latex,
+    letters_outside_tags,
+    places,
+    tokens,
+    tokens_of_formulas,
+)
 from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import encodable
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
 #: Most characters of all lines of one error.
 MAX_ERROR = 256 << 10
-MAX_DOCSTRING = 256 << 10
+#: Most characters of one form of a docstring, and of all its forms.
+MAX_DOCSTRING, _MAX_FORMS = 256 << 10, 1 << 20
 #: The most work of a page with all displays of one cell.
 MAX_WORK = 400_000
-#: The work for a command of a formula, in elements.
-_COMMAND = 10
 #: The work for a box that may scroll, which is drawn apart.
 _SCROLLER = 100
-#: The work for a letter of a formula: all formulas of a cell may have as many letters as one (``tex.MAX_LATEX``).
-_LETTER = MAX_WORK // MAX_LATEX
+#: The work for a letter beyond ASCII at its first place, which may need a font; and how many are usual.
+_STRANGE, _USUAL = 20, 500
+#: How many letters of text are as much work as an element: each may be a line.
+_LETTERS = 8
+#: The work for a sign of a formula: all formulas of a cell may have as many signs as one.
+_SIGN = MAX_WORK // MAX_TOKENS
 
 #: Most characters of JSON that a page shows unfolded.
 _MOST_UNFOLDED = 20_000
@@ -54,9 +64,9 @@ _NAMES = {
     "image/webp": "a WebP picture",
 }
 _NEVER = {
-    "application/javascript": ("JavaScript", _SCRIPTS),
-    "text/javascript": ("JavaScript", _SCRIPTS),
-    "application/x-javascript": ("JavaScript", _SCRIPTS),
+    **dict.fromkeys(
+        ("application/javascript", "text/javascript", "application/x-javascript"), ("JavaScript", _SCRIPTS)
+    ),
     "application/vnd.jupyter.widget-view+json": ("a widget", _PAGE),
     "application/vnd.jupyter.widget-state+json": ("the state of widgets", _PAGE),
 }
@@ -82,13 +92,17 @@ class SanitizedBundle:
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
         latex, html = (str(self.data.get(mime, "")) for mime in ("text/latex", "text/html"))
-        letters = len(latex) + letters_of_formulas(html)
+        signs = (tokens(latex) if latex else 0) + tokens_of_formulas(html)
         texts = [text for text in self.data.values() if isinstance(text, str)]
-        drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
+        drawn = sum(text.count("<") + text.count("\x1b") for text in texts)
         turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
         drawn += _SCROLLER * html.count("overflow")
-        table = places(latex) + (places(html) if letters else 0)
-        return self.drawn + _LETTER * letters + table + drawn + turned * MAX_WORK // MAX_TURNS**2
+        shown = letters_outside_tags(html) if html else len(str(self.data.get("text/plain", "")))
+        laid_out = max(shown // _LETTERS, turned * MAX_WORK // MAX_TURNS**2)
+        strange = len({letter for text in texts for letter in set(text) if letter > "\x7f"})
+        drawn += _STRANGE * max(0, strange - _USUAL)
+        table = places(latex) + (places(html) if signs else 0)
+        return self.drawn + _SIGN * signs + table + drawn + laid_out
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -133,10 +147,13 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
 def sanitize_docstring(data: object) -> SanitizedBundle:
     """Clean a docstring from a session. The limit is lower than for outputs, as tooltips are short."""
     if isinstance(data, Mapping):
-        data = {
-            mime: value for mime, value in data.items() if not (isinstance(value, str) and len(value) > MAX_DOCSTRING)
-        }
-        data = data or {"text/plain": f"[not shown: it is longer than {MAX_DOCSTRING >> 10} KB]"}
+        short: dict[object, str] = {}
+        left = _MAX_FORMS
+        for mime, text in data.items():
+            if isinstance(text, str) and len(text) <= min(MAX_DOCSTRING, left):
+                short[mime] = text
+                left -= len(text)
+        data = short or {"text/plain": f"[not shown: it is no text, or longer than {MAX_DOCSTRING >> 10} KB]"}
     return sanitize_bundle(data, {})
 
 
@@ -161,6 +178,8 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
         text = "\n".join([*kept, f"[… {more} more lines are not shown]"])
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
+    # Markdown, into which notebooks are converted, ends lines at a return too, and with them the indented text.
+    text = re.sub("\r\n?|[\u2028\u2029]", "\n", text)
     return unmarked(only_colours(encodable(text)))
 
 
@@ -173,7 +192,8 @@ def safe_lines(lines: Sequence[str], limit: int) -> list[str]:
             kept.append("[… the rest of the error is not shown]")
             break
         kept.append(safe_text(line, min(limit, left)))
-        left -= min(limit, len(line))
+        # A line costs a page more than a letter: an error may have fewer than ``MAX_LINES``.
+        left -= min(limit, len(line)) + 3 * line.count("\n", 0, limit)
     return few_colours(kept)
 
 
@@ -199,7 +219,8 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if mime in IMAGE_TYPES:
-        return check_image(mime, value), (), 0
+        picture = check_image(mime, value)
+        return picture, (), picture_work(mime, picture)
     try:
         clean, taken, work = _clean_text(mime, encodable(value))
     except ContentRefused:
@@ -225,11 +246,13 @@ def _clean_text(mime: str, text: str) -> tuple[str, tuple[str, ...], int]:
     if mime == "text/html":
         from sandbox_kernel.untrusted.html import clean_html
 
-        return *clean_html(text), 0
+        clean, taken = clean_html(text)
+        return clean, taken, pictures_work(clean)
     if mime == "text/markdown":
         from sandbox_kernel.untrusted.markdown import markdown_to_html
 
-        return *markdown_to_html(text), 0
+        clean, taken = markdown_to_html(text)
+        return clean, taken, pictures_work(clean)
     if mime == "image/svg+xml":
         from sandbox_kernel.untrusted.svg import clean_svg
 

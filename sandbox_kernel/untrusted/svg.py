@@ -1,89 +1,73 @@
-"""Cleans SVG drawings: keeps shapes, gradients, clips and text, and references within the drawing.
+"""Cleans SVG drawings made of a few plain things: shapes, text and groups with flat paint, clips of one rectangle.
 
-Notebook pages insert an SVG into the page or into an ``<img>``: it must be harmless in the first and well-formed XML in
-the second. Expat parses it in one pass; elements and attributes on the lists below are written anew.
+Nearly everything else in SVG can keep a browser busy (dashes, markers, masks, filters, unions of clips, gradients), so
+every other drawing is refused here and stands in a frame, whose process is its own (``frames.frame_output``). Pages
+insert an SVG into the page or into an ``<img>``: it must be harmless in the first and well-formed XML in the second.
+Expat parses it in one pass; elements and attributes on the lists below are written anew.
 """
 
 from __future__ import annotations
 
 import re
 from html import escape
+from itertools import islice
 from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.css import LOCAL_URL, SVG_PROPERTIES, clean_font, clean_style, names
-from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import defused, may_be_typeset
 
-#: Most work of drawing, in simple shapes, after references are followed: ten elements that each use the next one ten
-#: times are a few bytes, but ten thousand million shapes for a browser. So is a marker at each point of a line.
-MAX_DRAWN = 200_000
+#: Most work of drawing after references are followed: a shape, which may cover all, counts 2, a letter 1.
+MAX_DRAWN = 1000
 _MAX_CHAIN = 50
-MAX_SVG = 8 << 20
+#: The longest plain drawing: its shapes and letters are few, and each step of reading it is a short one.
+MAX_SVG = 1 << 20
 MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
 MAX_DEPTH = 100
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
-#: Left out: script, style, foreignObject and a; animate* and set, which change attributes later; title and desc, which
-#: may contain HTML; feMorphology, which looks at a million points for each.
-_TAGS = names(
-    "svg g defs symbol use path rect circle ellipse line polyline polygon text tspan textPath clipPath mask marker "
-    "pattern linearGradient radialGradient stop image filter feGaussianBlur feOffset feBlend feColorMatrix feFlood "
-    "feComposite feMerge feMergeNode"
-)
-_GONE_WITH_CONTENT = names("script style foreignObject metadata title desc iframe object embed math")
+_TAGS = names("svg g defs symbol use path rect circle ellipse line polyline polygon text tspan clipPath")
+_SHAPES, _APART = names("path rect circle ellipse line polyline polygon"), 10
+#: These draw nothing; title and desc may contain HTML.
+_GONE_WITH_CONTENT = names("metadata title desc")
 _ATTRIBUTES = SVG_PROPERTIES | names(
-    "x y x1 y1 x2 y2 cx cy r rx ry dx dy fx fy width height d points viewBox preserveAspectRatio transform rotate "
-    "offset version baseProfile textLength lengthAdjust startOffset pathLength gradientUnits gradientTransform "
-    "spreadMethod patternUnits patternContentUnits patternTransform clipPathUnits maskUnits maskContentUnits "
-    "filterUnits primitiveUnits markerWidth markerHeight markerUnits refX refY orient stdDeviation in in2 "
-    "result mode type values operator k1 k2 k3 k4 radius flood-color flood-opacity id "
-    "style"
+    "x y x1 y1 x2 y2 cx cy r rx ry dx dy width height d points viewBox preserveAspectRatio transform id style"
 )
-_REFERENCING = names("use textPath linearGradient radialGradient pattern image")
-#: Only these have markers, which would otherwise be inherited by any number of lines.
-_MARKED = names("path line polyline polygon")
-#: And only these have dashes.
-_OUTLINED = _MARKED | names("rect circle ellipse")
-_INHERITED_BY_NONE = {"marker-start", "marker-mid", "marker-end", "stroke-dasharray"}
-#: What an outline's length comes from; lines that are straight or bent towards points that are given as they are.
-_SIZES = ("x1", "y1", "x2", "y2", "width", "height", "r", "rx", "ry", "pathLength")
-_POINT_TO_POINT = re.compile(r"[MLCQZ0-9.eE+,\s-]*")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_PLAIN_SIZE = re.compile(rf"\s*(?:{_NUMBER.pattern}(?:px)?)?\s*")
-#: Each number or command of a line may be a point of it.
-_POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
-#: The work of a mask or of a step of a filter, which touch a whole area, in simple shapes. And that of an outline with
-#: dashes, the dashes that are as much as a shape, and the most that browsers draw for one outline.
-_LAYER, _DASHED, _DASHES_OF_A_SHAPE, _MOST_DASHES = 1000, 20, 10, 1_000_000
-_IS_LAYER = re.compile(r"\b(?:mask|filter):")
-#: A gradient, or shapes that are drawn apart because they are transparent together; and a text, which may be large.
-_IS_AREA = re.compile(r"\b(?:fill|stroke):\s*url|(?<![-\w])opacity:(?!\s*1(?:\.0*)?\s*(?:;|\Z))")
-_AREA, _LETTERS = 100, 30
-_IS_DASHED = re.compile(r"stroke-dasharray:\s*(?!none\s*(?:;|\Z))([^;]*)")
+#: These change nothing in a drawing without style sheets.
+_NO_PAINT = re.compile(
+    r"xmlns|class|role|version|baseProfile|enable-background|cursor|pointer-events|white-space|(?!xlink:href).*:.*"
+    r"|(?:aria|data)-.*"
+)
+#: What properties say that are on no list when they are not used.
+_UNUSED = names(
+    "opacity:1 stroke-dasharray:none stroke-dasharray: stroke-dashoffset:0 stroke-dashoffset:0px vector-effect:none "
+    "font-variant:normal font-stretch:normal text-rendering:auto letter-spacing:normal word-spacing:normal "
+    "text-decoration:none mask:none filter:none writing-mode:lr-tb"
+)
+_NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")
 _URL = re.compile(r"url\s*\(|javascript|expression|image-set|import", re.IGNORECASE)
 _FRAGMENT = re.compile(r"#[A-Za-z0-9_.:-]{1,128}\Z")
-_TARGET = re.compile(r"#([A-Za-z0-9_.:-]{1,128})")
+_CLIP = re.compile(r"url\(['\"]?#([A-Za-z0-9_.:-]{1,128})")
 #: The only style sheet of matplotlib. It is removed; attributes of the root element replace it.
-_MATPLOTLIB_STYLE = re.compile(r"\*\{stroke-linejoin: round; stroke-linecap: butt\}")
+_MATPLOTLIB_STYLE = re.compile(
+    r'<style type="text/css">\s*\*\{stroke-linejoin: round; stroke-linecap: butt\}\s*</style>'
+)
 
 
 def clean_svg(markup: str) -> tuple[str, int]:
-    """Return a drawing that is safe in a page and well-formed in an image, and the work to draw it, in simple shapes.
-
-    Raises ``ContentRefused``.
-    """
+    """Return a plain drawing, safe in a page and well-formed in an image, and its work. Raises ``ContentRefused``."""
     if len(markup) > MAX_SVG:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
         raise ContentRefused(f"it has more than {MAX_PARTS} elements")
     may_be_typeset(markup)
-    joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
+    start, styles = _MATPLOTLIB_STYLE.subn("", markup[:20000], count=1)
+    joins = ' stroke-linejoin="round" stroke-linecap="butt"' if styles else ""
     # A byte order mark and blanks before the declaration are common, but not allowed in XML.
-    return _Writer(joins).read(markup.lstrip("\ufeff \t\r\n").replace("&nbsp;", "&#160;"))
+    return _Writer(joins).read((start + markup[20000:]).lstrip("\ufeff \t\r\n").replace("&nbsp;", "&#160;"))
 
 
 class _Writer:
@@ -92,14 +76,15 @@ class _Writer:
     def __init__(self, root_attributes: str) -> None:
         self._root_attributes = root_attributes
         self._written: list[str] = []
-        #: The open elements; None for one that is left out while its content is kept.
-        self._open: list[str | None] = []
+        self._open: list[str] = []
         self._skipping = 0
         self._parts = 0
-        #: The ids of the open elements, from the root; the work of drawing each; and what each draws, how many times.
+        #: Whether the clip that is open has its rectangle.
+        self._is_clip_full = False
+        #: The ids of the open elements, from the root; the work of drawing each; and what each draws.
         self._names: list[str] = [""]
         self._work: dict[str, int] = {"": 0}
-        self._uses: dict[str, list[tuple[str, int]]] = {}
+        self._uses: dict[str, list[str]] = {}
 
     def read(self, text: str) -> tuple[str, int]:
         parser = expat.ParserCreate("utf-8")
@@ -116,24 +101,27 @@ class _Writer:
             raise ContentRefused("there is no <svg> in it")
         work = self._drawn("", {}, 0)
         if work > MAX_DRAWN:
-            raise ContentRefused(f"to draw it is the work of more than {MAX_DRAWN} shapes")
+            raise ContentRefused("it is more than a few hundred shapes and letters")
         return "".join(self._written), work
 
     def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
         """Return the work of drawing an element with all that it contains and uses."""
+        if known.get(name, 0) < 0:
+            # What is inside of a circle would be counted, and kept, without the rest of it.
+            raise ContentRefused("one of its parts uses itself")
         if name in known:
             return known[name]
         if chain > _MAX_CHAIN:
             raise ContentRefused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
-        known[name] = 1  # an element that uses itself is drawn once, as in browsers
+        known[name] = -1
         total = self._work.get(name, 0)
-        for used, times in self._uses.get(name, ()):
-            total = min(total + times * self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
+        for used in self._uses.get(name, ()):
+            total = min(total + self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
         known[name] = total
         return total
 
     def _weigh(self, work: int) -> None:
-        """Add to the work of drawing the current element; 1 is a simple shape."""
+        """Add to the work of drawing the current element."""
         self._work[self._names[-1]] = self._work.get(self._names[-1], 0) + work
 
     def _declared(self, *_: object) -> None:
@@ -148,95 +136,91 @@ class _Writer:
             raise ContentRefused(f"one of its elements has more than {MAX_ATTRIBUTES} attributes")
         if len(self._open) + self._skipping >= MAX_DEPTH:
             raise ContentRefused(f"it is nested deeper than {MAX_DEPTH} elements")
-        name = name.rpartition(":")[2]
+        whole, name = name, name.rpartition(":")[2]
         if not self._open and name != "svg":
             raise ContentRefused("there is no <svg> in it")
         if self._skipping or name in _GONE_WITH_CONTENT:
             self._skipping += 1
-        elif name not in _TAGS:
-            self._open.append(None)
-        else:
-            written = self._attributes(name, attributes)
-            if not self._open:
-                written = f' xmlns="{_SVG}" xmlns:xlink="{_XLINK}"{self._root_attributes}{written}'
-            self._open.append(name)
-            self._written.append(f"<{name}{written}>")
+            return
+        if name not in _TAGS:
+            raise ContentRefused(f"<{whole[:40]}> is not plain")
+        if name == "clipPath":
+            self._is_clip_full = False
+        if self._open and self._open[-1] == "clipPath":
+            if name != "rect" or self._is_clip_full:
+                raise ContentRefused("one of its clips is not one rectangle")
+            self._is_clip_full = True
+        written = self._attributes(name, attributes)
+        if not self._open:
+            written = f' xmlns="{_SVG}" xmlns:xlink="{_XLINK}"{self._root_attributes}{written}'
+        self._open.append(name)
+        self._written.append(f"<{name}{written}>")
 
     def _end(self, name: str) -> None:
         if self._skipping:
             self._skipping -= 1
             return
-        opened = self._open.pop()
-        if opened is not None:
-            self._names.pop()
-            self._written.append(f"</{opened}>")
+        self._names.pop()
+        self._written.append(f"</{self._open.pop()}>")
 
     def _text(self, text: str) -> None:
         if not self._skipping and self._open:
-            self._weigh(len(text) // 4)
+            self._weigh(len(text.strip(" \t\n")))  # a page draws all other blanks
             self._written.append(escape(defused(text)))
 
     def _attributes(self, tag: str, attributes: dict[str, str]) -> str:
         name, inside = attributes.get("id", ""), self._names[-1]
         if name and name != inside:
-            self._uses.setdefault(inside, []).append((name, 1))
+            self._uses.setdefault(inside, []).append(name)
         self._names.append(name or inside)
-        points = len(_POINT.findall(attributes.get("d", "") + attributes.get("points", "")))
-        extra = _LAYER if tag.startswith("fe") else _LETTERS if tag in ("text", "tspan", "textPath") else 0
-        self._weigh(1 + points // 4 + extra)
-        properties = SVG_PROPERTIES - _INHERITED_BY_NONE
-        properties |= _INHERITED_BY_NONE if tag in _MARKED else {"stroke-dasharray"} if tag in _OUTLINED else set()
+        self._weigh(1 + (tag in _SHAPES) + _points(attributes))
         written = ""
         for key, value in attributes.items():
-            if key in ("href", "xlink:href") and tag in _REFERENCING:
-                clean = check_data_url(value) if tag == "image" else value if _FRAGMENT.match(value) else None
-                key = "xlink:href"
-            elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
-                is_safe = LOCAL_URL.match(value) or (_PLAIN.match(value) and not _URL.search(value))
-                plain = clean_font(key, value) if is_safe else None
-                clean = clean_style(value, properties) if key == "style" else plain
+            if _NO_PAINT.fullmatch(key) or _is_unused(key, value):
+                continue
+            if key in ("href", "xlink:href") and tag == "use":
+                clean, key = value if _FRAGMENT.match(value) else None, "xlink:href"
+                self._uses.setdefault(self._names[-1], []).append(value[1:])
+            elif key == "style":
+                clean = self._style(tag, value)
             else:
-                continue
-            if clean is None or f" {key}=" in written:
-                continue
-            said = clean if key == "style" else f"{key}:{clean[:200]}"
-            areas = [found for found in _IS_AREA.findall(said) if tag not in _OUTLINED or found != "opacity:"]
-            self._weigh(_LAYER * len(_IS_LAYER.findall(said)) + _AREA * len(areas) + _dashes(said, attributes))
-            if "#" in clean and key not in ("id", "d", "points"):
-                times = max(1, points) if "marker-mid" in said else 1
-                used = [(target, times) for target in _TARGET.findall(clean[:5000])]
-                self._uses.setdefault(self._names[-1], []).extend(used)
-            written += f' {key}="{escape(clean)}"'
+                clean = self._value(tag, key, value)
+            if clean is None:
+                raise ContentRefused(f"{key[:40]} of one of its elements is not plain")
+            if clean and f" {key}=" not in written:
+                written += f' {key}="{escape(clean)}"'
         return written
 
+    def _style(self, tag: str, style: str) -> str | None:
+        """Return a style of plain properties, None for any other."""
+        pairs = [pair.partition(":")[::2] for pair in style.split(";") if pair.strip()]
+        pairs = [(name.strip().lower(), value.strip()) for name, value in pairs]
+        pairs = [pair for pair in pairs if not _NO_PAINT.fullmatch(pair[0]) and not _is_unused(*pair)]
+        if len(style) > 4096 or any(self._value(tag, *pair) is None for pair in pairs):
+            return None
+        return clean_style(";".join(f"{name}:{value}" for name, value in pairs), SVG_PROPERTIES) or ""
 
-def _dashes(said: str, attributes: dict[str, str]) -> int:
-    """Return the work of the dashes in a style, on the outline of an element."""
-    work = 0
-    for dashes in _IS_DASHED.findall(said):
-        parts = re.split(r"[\s,]+", dashes.strip())
-        # A share of the drawing, or of a font, may be as small as one likes.
-        period = sum(_numbers(dashes)) if all(map(_PLAIN_SIZE.fullmatch, parts)) else 0.0
-        count = min(_MOST_DASHES, _longest(attributes) / period) if period > 0 else _MOST_DASHES
-        work += _DASHED + int(count) // _DASHES_OF_A_SHAPE
-    return work
-
-
-def _longest(attributes: dict[str, str]) -> float:
-    """Return a length that an outline does not exceed, in units of its element."""
-    sizes = [attributes.get(key, "") for key in _SIZES]
-    if not all(map(_PLAIN_SIZE.fullmatch, sizes)):
-        return float("inf")
-    total = 8 * sum(abs(number) for size in sizes for number in _numbers(size))
-    for points in (attributes.get("d", ""), attributes.get("points", "")):
-        numbers = _numbers(points)
-        if _POINT_TO_POINT.fullmatch(points):
-            total += 2 * sum(abs(one - other) for one, other in zip(numbers, numbers[2:], strict=False))
-        else:
-            # Each T goes on to the mirrored point of the one before, which may be further away each time.
-            total += 8 * sum(map(abs, numbers)) * (len(numbers) if "t" in points.lower() else 1)
-    return total
+    def _value(self, tag: str, key: str, value: str) -> str | None:
+        """Return a plain value of an attribute or a property, None for any other."""
+        if key not in _ATTRIBUTES or (key == "clip-path" and tag == "clipPath"):
+            return None
+        if key == "opacity":  # what is drawn apart; of groups any number may lie over each other
+            if tag not in _SHAPES:
+                return None
+            self._weigh(_APART)
+        if key == "clip-path" and LOCAL_URL.match(value):
+            self._uses.setdefault(self._names[-1], []).extend(_CLIP.findall(value))
+            return value
+        if not _PLAIN.match(value) or _URL.search(value):
+            return None
+        return clean_font(key, value) or ""
 
 
-def _numbers(text: str) -> list[float]:
-    return [max(-1e9, min(float(number), 1e9)) for number in _NUMBER.findall(text)]
+def _is_unused(name: str, value: str) -> bool:
+    return f"{name}:{value.strip()}" in _UNUSED or (name == "opacity" and value.strip() in ("1.0", "1.00"))
+
+
+def _points(attributes: dict[str, str]) -> int:
+    """Return the work of the numbers; sides that cross each other cost with the square of their number."""
+    numbers = sum(1 for _ in islice(_NUMBER.finditer(" ".join(attributes.values())), 10 * MAX_DRAWN))
+    return numbers // 50 + (numbers // 250) ** 2

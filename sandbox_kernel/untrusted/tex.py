@@ -3,9 +3,10 @@ r"""Checks formulas: allows only TeX commands that draw.
 JupyterLab passes every formula of an output, in ``text/latex`` and in HTML text, to MathJax with all its packages.
 There ``\href`` makes links, ``\class`` and ``\style`` use the page's styles, ``\fcolorbox`` writes CSS, ``\def`` and
 ``\definecolor`` change the user's formulas further down, and ``\raise`` draws over other cells. nbconvert copies
-``text/latex`` into LaTeX documents, where ``\input`` reads files. So a formula may use only the names below: commands
-of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil and mathtools that do not link, style,
-name, count, load, define, or move things out of their place. One with any other name is shown as its source.
+``text/latex`` into LaTeX documents, where ``\input`` reads files, and into Markdown, where it may be HTML. So a formula
+may use only the names below: commands of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil and
+mathtools that do not link, style, name, count, load, define, draw twice, or move things out of their place. One with
+any other name is shown as its source.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _STRUCTURE = (
     "negthinspace big Big bigg Bigg bigl Bigl biggl Biggl bigr Bigr biggr Biggr bigm Bigm biggm Biggm mathord mathop "
     "mathopen mathclose mathbin mathrel mathpunct mathinner vcenter buildrel hbox text mbox boxed phantom vphantom "
     "hphantom acute grave ddot tilde bar breve check hat vec dot widetilde widehat matrix array pmatrix cases cr "
-    "newline hline hdashline bmod pmod mod pod iff pmb TeX LaTeX not dots space nonumber mathring nobreakspace "
+    "newline hline hdashline bmod pmod mod pod iff TeX LaTeX not dots space nonumber mathring nobreakspace "
     "negmedspace negthickspace idotsint dddot ddddot sideset boxed tag notag substack injlim projlim varliminf "
     "varlimsup varinjlim varprojlim operatorname genfrac frac tfrac dfrac binom tbinom dbinom cfrac shoveleft "
     "shoveright xrightarrow xleftarrow implies impliedby smash strut mathstrut hfill "
@@ -95,6 +96,8 @@ ENVIRONMENTS = frozenset(_ENVIRONMENTS.split())
 
 
 MAX_LATEX = 64 << 10
+#: Most signs and commands of one output, and of all outputs of a cell: each takes a page a tenth of a millisecond.
+MAX_TOKENS = 20_000
 #: Most formula delimiters. A page searches the end of each formula: many starts without an end take it minutes.
 MAX_DELIMITERS = 400
 #: Most formula signs in one HTML output; each may need an element around it.
@@ -106,6 +109,9 @@ MAX_PLACES = 20_000
 
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)|(.)|\Z)|\^(?=\^)", re.DOTALL)
 _DELIMITER = re.compile(r"\$|\\[(\[]|\\begin\b")
+_TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[^\s}\\]", re.DOTALL)
+#: How many signs the logo of TeX or LaTeX is drawn with, at most.
+_LOGO = 20
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])")
 _BEGINNING = re.compile(r"[\\$]")
 _ENVIRONMENT = re.compile(r"\s*\{([A-Za-z]{1,20}\*?)\}")
@@ -115,6 +121,8 @@ _SPACE = re.compile(r"\*?\s*\{\s*[0-9.]{1,4}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*\}"
 _FAR = re.compile(r"\s*\[\s*(?:-|[0-9.]{4})")
 _THICKNESS = re.compile(r"(?:\s*\{[^{}]{0,20}\}){2}\s*\{\s*(?:[0-9.]{1,3}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*)?\}")
 _GAP = "\u200b"
+#: What begins HTML or ends the words of a link in Markdown. A blank behind it changes no formula.
+_MARKDOWN = re.compile(r"<(?=[A-Za-z/!?])|\](?=[(\[:])")
 #: A tag of HTML that was cleaned. A value stands in double quotes; older versions of nh3 leave < and > in it.
 TAG = re.compile(r"""(<[^>"]*(?:"[^"]*"[^>"]*)*>)""")
 
@@ -123,6 +131,8 @@ def check_latex(text: str) -> str:
     """Return the text of a ``text/latex`` output if its formulas only draw, or raise ``ContentRefused``."""
     if len(text) > MAX_LATEX:
         raise ContentRefused(f"it is longer than {MAX_LATEX >> 10} KB")
+    if tokens(text) > MAX_TOKENS:
+        raise ContentRefused(f"it has more than {MAX_TOKENS} signs and commands")
     for match in _COMMAND.finditer(text):
         if not _only_draws(match, text):
             raise ContentRefused(f"{match[0][:40] if match[1] else '^^'} is not typeset")
@@ -132,7 +142,12 @@ def check_latex(text: str) -> str:
         raise ContentRefused(f"its braces are nested deeper than {MAX_BRACES}")
     if places(text) > MAX_PLACES:
         raise ContentRefused(f"its tables have more than {MAX_PLACES} places")
-    return text
+    return _MARKDOWN.sub(r"\g<0> ", text)
+
+
+def tokens(text: str) -> int:
+    """Return about how many signs and commands a page draws of a text with formulas; one that is too long has more."""
+    return len(_TOKEN.findall(text, 0, MAX_LATEX)) + _LOGO * text.count("TeX") + max(0, len(text) - MAX_LATEX)
 
 
 def places(text: str) -> int:
@@ -146,8 +161,8 @@ def places(text: str) -> int:
 def as_html(text: str, *, typeset: bool = True) -> str:
     r"""Return text as HTML. A formula that does more than draw is shown as its source.
 
-    MathJax does not read a formula across elements, so a ``<span>`` around the ``\`` (or around the ``$``, if
-    ``typeset`` is False) disables it. The look and the copied text stay the same.
+    MathJax reads no formula across elements: a ``<span>`` around the ``\`` (around the ``$`` without ``typeset``)
+    disables it.
     """
     if not typeset:
         return _BEGINNING.sub(lambda match: f"<span>{match[0]}</span>", escape(text, quote=False))
@@ -162,21 +177,23 @@ def as_html(text: str, *, typeset: bool = True) -> str:
 
 
 def may_be_typeset(markup: str) -> bool:
-    """Whether an output has few enough formulas and braces to be typeset.
-
-    Raises ``ContentRefused`` if it has far too many.
-    """
+    """Whether an output has few enough formulas and braces; raises ``ContentRefused`` if it has far too many."""
     if markup.count("\\") + markup.count("$") + markup.count("^^") > MAX_SIGNS:
         raise ContentRefused(f"it holds more than {MAX_SIGNS} signs of formulas")
     few = len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and places(markup) <= MAX_PLACES
     return few and _deepest(markup) <= MAX_BRACES
 
 
-def letters_of_formulas(html: str) -> int:
-    """Return how many letters the texts of clean HTML have that a page searches for formulas."""
+def letters_outside_tags(html: str) -> int:
+    """Return how many letters clean HTML shows."""
+    return sum(map(len, TAG.split(html)[::2]))
+
+
+def tokens_of_formulas(html: str) -> int:
+    """Return ``tokens`` of the texts of clean HTML that a page searches for formulas."""
     if "$" not in html and "\\" not in html:
         return 0
-    return sum(len(text) for text in TAG.split(html)[::2] if "$" in text or "\\" in text)
+    return sum(tokens(text) for text in TAG.split(html)[::2] if "$" in text or "\\" in text)
 
 
 def defused(html: str) -> str:

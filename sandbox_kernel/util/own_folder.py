@@ -17,11 +17,15 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from typing import Self
+from typing import BinaryIO, Self
+
+from sandbox_kernel.util.linux_calls import closed_after
 
 #: Folders of one kind that are kept, and the bytes of all together; the longest unused go first.
 MOST_KEPT = 20
 MOST_BYTES = 1 << 30
+#: Bytes of all folders that go by themselves.
+MOST_APART_BYTES = 8 << 30
 #: The file whose lock says that a process has the folder. The folder itself cannot be locked on NFS.
 _LOCK = "lock"
 #: How the name of a file begins while it is written, and when one was left by a process that ended, in seconds.
@@ -47,10 +51,7 @@ def state_root() -> str:
 
 
 def make_own_folder(folder: str) -> None:
-    """Make a folder and its missing parents with mode 700 under any umask.
-
-    Raises ``NotPrivate`` when another user could change its content, another ``OSError`` when it cannot be made.
-    """
+    """Make a folder and its parents with mode 700 under any umask; ``NotPrivate``: another user could change it."""
     missing: list[str] = []
     path = os.path.abspath(folder)
     while not os.path.lexists(path):
@@ -129,14 +130,12 @@ def _replaceable(path: str, found: os.stat_result) -> str | None:
 def _trusted() -> set[int]:
     """Return the trusted users: root, this user, and in a user namespace the owner that is not mapped (the host's)."""
     trusted = {0, os.geteuid()}
-    try:
+    with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/uid_map") as file:
             mapped = sum(int(line.split()[2]) for line in file)
         if mapped < (1 << 32) - 1:
             with open(_OVERFLOW) as file:
                 trusted.add(int(file.read()))
-    except (OSError, ValueError, IndexError):
-        pass
     return trusted
 
 
@@ -149,6 +148,26 @@ def _is_own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+@contextlib.contextmanager
+def whole_file(path: str, aside: str = "") -> Iterator[BinaryIO]:
+    """Open a new file, for this user alone, that appears at ``path`` when the block ends: complete, or not at all.
+
+    It is on disk before it appears: after a loss of power the path must not lead to an empty file in place of the one
+    that was there. With ``aside``, its path until then, nobody waits for the disk: that is for what can be made again.
+    """
+    made = aside or f"{path}.{os.urandom(8).hex()}.part"
+    try:
+        with open(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            if not aside:
+                os.fsync(file.fileno())
+        os.replace(made, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)
 
 
 class OwnFiles:
@@ -168,8 +187,8 @@ class OwnFiles:
         with contextlib.suppress(OSError):
             if weakness(self.folder) is not None:
                 return None
-            fd = os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            with closed_after(os.open(os.path.join(self.folder, name), flags)) as fd:
                 found = os.fstat(fd)
                 ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
                 if ours and stat.S_ISREG(found.st_mode) and found.st_size <= most:
@@ -177,8 +196,6 @@ class OwnFiles:
                         data = file.read(most)
                     os.utime(fd)
                     return data
-            finally:
-                os.close(fd)
         return None
 
     def write(self, name: str, *parts: bytes) -> None:
@@ -186,12 +203,8 @@ class OwnFiles:
         aside = os.path.join(self.folder, f"{_ASIDE}{os.urandom(8).hex()}")
         with contextlib.suppress(OSError):
             make_own_folder(self.folder)
-            try:
-                with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                    file.writelines(parts)
-                os.replace(aside, os.path.join(self.folder, name))
-            finally:
-                self.remove(os.path.basename(aside))
+            with whole_file(os.path.join(self.folder, name), aside) as file:
+                file.writelines(parts)
             self._make_room()
 
     def remove(self, name: str) -> None:
@@ -256,12 +269,10 @@ class LockedFolder:
     def alone(path: str) -> Iterator[None]:
         """Have a folder, which is made if need be, for a block of code; waits while another process has it."""
         make_own_folder(path)
-        fd = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT, 0o600)
-        try:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT
+        with closed_after(os.open(os.path.join(path, _LOCK), flags, 0o600)) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(fd)
 
     def remove(self) -> None:
         """Remove the folder with everything in it."""
@@ -275,25 +286,35 @@ class LockedFolder:
             self._lock_fd = -1
 
 
-def held_in(path: str) -> int:
-    """Return the bytes of all files below a folder; one that goes meanwhile counts nothing."""
+def held_in(path: str, without: str = "") -> int:
+    """Return the bytes of all files below a folder, but for one in it; a file that goes meanwhile counts nothing."""
     held = 0
-    for folder, _, names in os.walk(path):
+    for folder, below, names in os.walk(path):
+        if folder == path and without in below:
+            below.remove(without)
         for name in names:
             with contextlib.suppress(OSError):
                 held += os.lstat(os.path.join(folder, name)).st_size
     return held
 
 
-def remove_oldest(root: str, keep: str) -> None:
-    """Remove what is beyond the limits and in no use, the longest unused first."""
+def remove_oldest(root: str, keep: str, apart: str = "") -> None:
+    """Remove what is beyond the limits and in no use: of too many folders the longest unused, of too much the largest.
+
+    So what one program fills costs no other one a smaller folder. ``keep`` does not count. What is in the folders
+    called ``apart`` has a bound of its own, and nothing else goes with it: it can be had again.
+    """
     with contextlib.suppress(OSError):
         with os.scandir(root) as scan:
             known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
-        held = 0
-        for number, (_, path) in enumerate(sorted(known, reverse=True), 1):
-            held += held_in(path)
-            if path != keep and (number > MOST_KEPT or held > MOST_BYTES):
-                taken = LockedFolder.take(path, make=True)
-                if taken is not None:
-                    taken.remove()
+        others = [path for _, path in sorted(known, reverse=True) if path != keep]
+        going, staying = [(path, "") for path in others[MOST_KEPT - 1 :]], others[: MOST_KEPT - 1]
+        for part, most in (("", MOST_BYTES), *([(apart, MOST_APART_BYTES)] if apart else [])):
+            sizes = sorted((held_in(os.path.join(path, part), "" if part else apart), path) for path in staying)
+            while sum(size for size, _ in sizes) > most:
+                going.append((sizes.pop()[1], part))
+        for path, part in going:
+            taken = LockedFolder.take(path, make=True)
+            if taken is not None:
+                shutil.rmtree(os.path.join(path, part), ignore_errors=True)
+                taken.close()

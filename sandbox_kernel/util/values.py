@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -58,8 +59,6 @@ class _Signature:
     """What ``inspect.signature`` and ``help`` show of a class before its first object: its fields, with their types."""
 
     def __get__(self, instance: object, owner: type) -> object:
-        import inspect  # slow to import, and only readers of documentation need it
-
         # What the library makes of the same fields. Not of the class itself: that would get its other methods too.
         fields = [(each.name, each.type, copy.copy(each)) for each in dataclasses.fields(owner)]
         return inspect.signature(dataclasses.make_dataclass(owner.__name__, fields))

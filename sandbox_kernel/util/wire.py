@@ -1,6 +1,6 @@
-"""The one form of a message that crosses a boundary: a length of four bytes, then JSON of a declared type.
+"""The one form of a message from a side that may be hostile: a length of four bytes, then JSON of a declared type.
 
-The other side may be hostile. ``Frames`` bounds the size of a message before it is read, ``parse_json`` the number of
+``Frames`` bounds the size of a message before it is read, ``parse_json`` the number of
 its parts before they become objects, ``decode`` checks the types of all fields against a dataclass. Programs inside a
 sandbox run under the user's Python and write the same form with ``struct`` and ``json`` alone.
 
@@ -11,11 +11,13 @@ commas are counted first, in linear time and without a copy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import struct
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
 
 _T = TypeVar("_T")
 _LENGTH = struct.Struct(">I")
@@ -32,30 +34,51 @@ class BadMessage(ValueError):
     """Raised for a message of another size, shape or type than its declaration says."""
 
 
+def encodable(text: str) -> str:
+    """Return a text that has a UTF-8, as every message needs: lone surrogates become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def frame(data: bytes) -> bytes:
     """Return a message as it is sent: its length, then its bytes."""
     return _LENGTH.pack(len(data)) + data
 
 
 class Frames:
-    """Splits a stream into messages. Keeps at most one unfinished message of at most ``largest`` bytes."""
+    """Splits a stream into messages of at most ``largest`` bytes; ``on_size`` hears of each before the rest is read."""
 
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
+    def __init__(self, largest: int, on_size: Callable[[int], None] = lambda _: None) -> None:
+        self._largest, self._on_size = largest, on_size
         self._buffer = bytearray()
+        #: How long the next message is with its length; None until that has come.
+        self._end: int | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the next message lacks; 0 when its length has not come yet."""
+        return self._end - len(self._buffer) if self._end is not None else 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Add data and yield each message that is complete. Raises ``BadMessage`` for one that is too large."""
         self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
+        while (message := self.next()) is not None:
+            yield message
+
+    def next(self, data: bytes = b"") -> bytes | None:
+        """Add data and return one message; None when it is not complete yet."""
+        self._buffer += data
+        if self._end is None and len(self._buffer) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._buffer)
+            self._on_size(size)
             if size > self._largest:
                 raise BadMessage(f"a message of {size} bytes; at most {self._largest} are accepted")
-            if len(self._buffer) < _LENGTH.size + size:
-                return
-            message = bytes(memoryview(self._buffer)[_LENGTH.size : _LENGTH.size + size])
-            del self._buffer[: _LENGTH.size + size]
-            yield message
+            self._end = _LENGTH.size + size
+        if self._end is None or len(self._buffer) < self._end:
+            return None
+        message = bytes(memoryview(self._buffer)[_LENGTH.size : self._end])
+        del self._buffer[: self._end]
+        self._end = None
+        return message
 
 
 def decode(data: bytes, declared: type[_T], **hooks: Any) -> _T:
@@ -70,7 +93,11 @@ def decode(data: bytes, declared: type[_T], **hooks: Any) -> _T:
         raise BadMessage(str(error)) from None
 
 
-def check(value: object, declared: type[_T]) -> _T:
+@overload
+def check(value: object, declared: type[_T]) -> _T: ...
+@overload
+def check(value: object, declared: Any) -> Any: ...
+def check(value: object, declared: Any) -> Any:
     """Return a parsed value as what was declared; see ``decode``."""
     # A plain run takes no such message; msgspec takes 14 ms to import.
     import msgspec
@@ -79,6 +106,23 @@ def check(value: object, declared: type[_T]) -> _T:
         return msgspec.convert(value, declared)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         raise BadMessage(str(error)) from None
+
+
+def check_or(value: object, otherwise: _T) -> _T:
+    """Return a parsed value if it has the type of ``otherwise``, else ``otherwise``."""
+    try:
+        return check(value, type(otherwise))
+    except BadMessage:
+        return otherwise
+
+
+def check_each(values: list[object], declared: Any) -> list[Any]:
+    """Return those of a list's values that are as declared."""
+    found = []
+    for value in values:
+        with contextlib.suppress(BadMessage):
+            found.append(check(value, declared))
+    return found
 
 
 class TooManyParts(BadMessage):
@@ -108,11 +152,9 @@ def has_too_many_parts(*raw: bytes) -> bool:
 
 def no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object of JSON, for ``object_pairs_hook``. Raises ``ValueError`` for a key that stands twice."""
-    # Whoever looked at the text before us may have taken the other value.
+    # Another parser of the same text may have taken the other value.
     found = dict(pairs)
     if len(found) != len(pairs):
-        from collections import Counter  # only for a mistake
-
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice!r:.80} stands twice in an object")
     return found

@@ -10,31 +10,24 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Now, compare, snapshot, standing
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, Skipped, pack_files, usable_mode
+from sandbox_kernel.workspace.changes import MAX_CHANGES, Now, standing
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PackedFiles, Skipped, usable_mode
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import Entry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import Entry
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges, Room
     from sandbox_kernel.workspace.overlay.project import ProjectFolder
 
-#: All that an archive can hold.
-_WHOLE = WalkLimits(entries=100_000, path_bytes=64 * MIB, seconds=30.0)
-
 
 class BoxFolder:
-    """Thread-safe: runs that end at the same time bring their files in one after the other.
-
-    ``place`` is a private folder of the host that is used and stays when the sandbox ends; None for a new one.
-    """
+    """Thread-safe. ``place`` is a private folder of the host that is used and stays; None for a new one."""
 
     #: The user's folder, where this holds the changes to one.
     project: ProjectFolder | None = None
@@ -66,14 +59,6 @@ class BoxFolder:
                 self._kept = KeptChanges(self.opened(), self.project, self._log)
             return self._kept
 
-    def read(self, path: str) -> bytes:
-        """The content of a file."""
-        return self.holding(path).read(path)
-
-    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
-        """Part of a file, and the size of all of it."""
-        return self.holding(path).read_part(path, offset, most)
-
     def holding(self, path: str) -> Rooted:
         """The folder that has the version of a file that programs see."""
         return self.opened()
@@ -91,22 +76,31 @@ class BoxFolder:
             self.kept.note_written(name)
             self.generation += 1
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with everything in it."""
-        with self.changing() as root:
-            root.remove(path, tree=True)
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[Rooted]:
-        """The folder while its files are changed by the host; sessions look again afterwards."""
+    def make_folder(self, path: str) -> None:
+        """Make a folder; one that is there stays as it is."""
         with self.lock:
-            kept, before = self.kept, snapshot(self.opened(), _WHOLE)
-            try:
-                yield kept.root
-            finally:
-                for path, now in standing(compare(before, snapshot(kept.root, _WHOLE, since=before))).items():
-                    kept.forget(path) if now is Now.GONE else kept.note_written(path)
-                self.generation += 1
+            self.kept.root.make_folder(path)
+            self.kept.note_written("/".join(names_beneath(path, folder=True)))
+            self.generation += 1
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it; what is hidden from programs stays."""
+        name = "/".join(names_beneath(path))
+        with self.lock:
+            below = [known for known in self.kept.entries if known == name or known.startswith(f"{name}/")]
+            below += self.kept.users_below(name)
+            if not below:
+                raise InvalidRequest(f"there is no {display_name(name)!r} in the folder; box.list_dir() shows what is")
+            for known in sorted({name, *below}, reverse=True):
+                self.kept.remove(known)
+            self.generation += 1
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Keep nothing of these paths."""
+        with self.lock:
+            for path in sorted(paths, reverse=True):
+                self.kept.forget(path)
+            self.generation += 1
 
     def list_dir(self, path: str = ".") -> tuple[Entry, ...]:
         """What a folder holds, sorted by name."""
@@ -121,45 +115,47 @@ class BoxFolder:
         """Everything in the folder, to be put into a sandbox; nothing if it was never used."""
         with self.lock:
             root = self._root if self._place is None else self.opened()
-        return pack_files(root) if root is not None else {}
+        return PackedFiles(root) if root is not None else {}
 
-    def keep(self, box: Rooted, changes: Sequence[FsChange]) -> Sequence[Note]:
-        """Bring the changed files of a finished run in; returns notes on what was not kept."""
+    def keep(self, box: Rooted, changes: Sequence[FsChange], most: int = MAX_CHANGES) -> Sequence[Note]:
+        """Bring changed files of a finished run in, at most so many; returns notes on what was not kept."""
         from sandbox_kernel.workspace.overlay.kept_changes import Room
 
         try:
             # A folder beyond what a sandbox can be given would end all later runs.
-            left = self.take(box, standing(changes), Room(MAX_PACKED_BYTES, MAX_PACKED_FILES))
+            left = self.take(box, standing(changes[:most]), Room(MAX_PACKED_BYTES, MAX_PACKED_FILES))
         except BackendUnavailable as error:
             # It has run: whatever is wrong with the host's disk, its result is not lost.
             return [notes.no_files_kept(error)]
-        return [notes.file_not_kept(display_name(item.path), item.type, item.reason) for item in left[:20]]
+        told = [notes.file_not_kept(display_name(item.path), item.type, item.reason) for item in left[:20]]
+        for first in changes[most : most + 1]:
+            why = f"of {len(changes)} changes a run keeps the first {most}"
+            told.append(notes.file_not_kept(display_name(first.path), first.type, why))
+        return told
 
-    def take(self, source: Rooted, now: Mapping[str, Now], room: Room, *began_ns: int) -> list[Skipped]:
+    def take(self, source: Rooted, now: Now, room: Room, *began_ns: int) -> list[Skipped]:
         """Keep what a program left at these paths, since ``began_ns``; returns what could not be kept."""
         with self.lock:
             kept = self.kept
-            for path in sorted((path for path, one in now.items() if one is Now.GONE), reverse=True):
+            for path in sorted((path for path, one in now.items() if one is not None and one.is_gone), reverse=True):
                 kept.remove(path, *began_ns)
-            for path in sorted(path for path, one in now.items() if one is Now.SAME):
+            for path in sorted(path for path, one in now.items() if one is None):
                 kept.forget(path)
-            put = (kept.put(source, path, room, *began_ns) for path in sorted(now) if now[path] is Now.CHANGED)
+            there = sorted(path for path, one in now.items() if one is not None and not one.is_gone)
+            put = (kept.put(source, path, room, *began_ns) for path in there)
             left = [skipped for skipped in put if skipped is not None]
             self.generation += bool(now)
         return left
 
     def give(self, path: str, box: Rooted, *, users: bool = False) -> None:
-        """Make a path of a session's folder what it is here; with ``users``, as if nothing was kept of it.
-
-        A folder that holds something else stays.
-        """
+        """Make a path of a session's folder what is kept here, or with ``users`` nothing; a filled folder stays."""
         names = tuple(path.split("/"))
         if path in self.kept.entries and not users:
-            entry, there = self.kept.present(path), box.look(names)
+            entry, there = self.kept.present(path), box.entry_at(names)
             if there is not None and there.type != entry.type:
                 box.remove(names)  # never with what only the session has in a folder
             box.put(entry._replace(mode=usable_mode(entry)), self.kept.root)
-        elif box.look(names) is not None:
+        elif box.entry_at(names) is not None:
             with contextlib.suppress(SandboxError):
                 box.remove(names)
 
@@ -173,11 +169,6 @@ class BoxFolder:
             end()
         elif root is not None:
             root.close()
-
-    def clear(self) -> None:
-        """Remove all files."""
-        with self.changing() as root:
-            root.clear()
 
     def opened(self) -> Rooted:
         """The folder, made now if nobody needed it before; ``BackendUnavailable`` where there is no room for one."""

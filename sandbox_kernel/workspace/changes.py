@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from sandbox_kernel.errors import SandboxError
@@ -31,7 +30,7 @@ from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, libc
 from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
-from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry, WalkLimits, is_cut
+from sandbox_kernel.workspace.tree.walk import FILE, GONE, SYMLINK, Entry, WalkLimits, is_cut
 
 Item = TypeVar("Item")
 
@@ -57,15 +56,11 @@ _F_SETSIG = 10
 Keep = Callable[[Rooted, Sequence[FsChange]], Sequence[Note]]
 
 
-@dataclass(frozen=True)
-class FileDiff:
-    """A file that differs between two states of a session.
+@dataclass(frozen=True, kw_only=True)
+class FileDiff(FsChange):
+    """A file that differs between two states of a session, and the difference of its lines."""
 
-    ``kind`` is created, modified or deleted; ``patch`` a unified diff, empty where the content is no text or too long.
-    """
-
-    path: str
-    kind: str
+    #: A unified diff; empty where the content is no text or too long.
     patch: str = ""
 
 
@@ -135,18 +130,18 @@ def snapshot(
     taken_ns, deadline = time.time_ns(), time.monotonic() + limits.seconds
     walk = rooted.walk(limits)
     entries = {entry.path: entry for entry in walk}
-    look = Snapshot(entries, {}, dict(walk.unseen), taken_ns)
-    return _read(rooted, look, since or Snapshot(), deadline, shared=shared)
+    taken = Snapshot(entries, {}, dict(walk.unseen), taken_ns)
+    return _read(rooted, taken, since or Snapshot(), deadline, shared=shared)
 
 
-def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, shared: bool) -> Snapshot:
+def _read(rooted: Rooted, taken: Snapshot, since: Snapshot, deadline: float, *, shared: bool) -> Snapshot:
     """Return the snapshot with digests and open files added."""
     digests: dict[str, bytes] = {}
     still_open: set[int] = set()
     unasked: set[int] = set()
     budget = HASHED_BYTES
     tells = shared and tells_who_writes(rooted.fileno())
-    for path, entry in look.entries.items():
+    for path, entry in taken.entries.items():
         if entry.type != FILE:
             continue
         known = since.digests.get(path)
@@ -154,7 +149,7 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
             if known is not None:
                 digests[path] = known  # not read again
             continue
-        hashed = known is not None or look.is_young(entry)
+        hashed = known is not None or taken.is_young(entry)
         if not (hashed or shared):
             continue
         if time.monotonic() >= deadline:
@@ -177,7 +172,7 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
                 budget -= entry.size
                 with suppress(OSError):
                     digests[path] = content_hash(chunks(opened, most))
-    return replace(look, digests=digests, open=frozenset(still_open), unasked=frozenset(unasked))
+    return replace(taken, digests=digests, open=frozenset(still_open), unasked=frozenset(unasked))
 
 
 def open_for_writing(file: int, *, tells: bool) -> bool:
@@ -273,21 +268,18 @@ def displayed(changes: Iterable[FsChange], early: Iterable[FsChange] = ()) -> tu
     return (*(change for change in early if change.path not in shown), *shown.values())
 
 
-class Now(Enum):
-    """What stands at a path after a program: something that it made, nothing, or what the user's folder has."""
-
-    CHANGED = "changed"
-    GONE = "gone"
-    SAME = "same"
+#: What stands at each path after a program: an entry, which may be ``GONE``; None for what the user's folder has.
+Now = Mapping[str, Entry | None]
 
 
-def standing(changes: Iterable[FsChange]) -> dict[str, Now]:
+def standing(changes: Iterable[FsChange]) -> dict[str, Entry | None]:
     """Return what stands now at each path that these changes touch."""
-    now: dict[str, Now] = {}
+    now: dict[str, Entry | None] = {}
     for change in changes:
         if change.renamed_from is not None:
-            now.setdefault(change.renamed_from, Now.GONE)
-        now[change.path] = Now.GONE if change.kind == "deleted" else Now.CHANGED
+            now.setdefault(change.renamed_from, Entry(change.renamed_from, GONE))
+        kind = GONE if change.kind == "deleted" else change.type
+        now[change.path] = Entry(change.path, kind, change.size)
     return now
 
 
@@ -296,7 +288,7 @@ class LayerChanges:
     """The changes since the last look, for the result; and what stands now at each path that they touch."""
 
     changes: tuple[FsChange, ...]
-    now: Mapping[str, Now]
+    now: Now
     truncated: bool
 
 
@@ -342,7 +334,7 @@ def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None,
         walk = box.walk()
         now = {entry.path: entry for entry in walk}
         found = compare(Snapshot(_before(box, given, now)), Snapshot(now, {}, walk.unseen))
-        taken = None if keep is None or not found else lambda: keep(box, found[:MAX_CHANGES])
+        taken = None if keep is None or not found else lambda: keep(box, found)
         return Left.of(found, is_cut(walk.unseen), taken, kept=kept)
 
 
@@ -377,7 +369,6 @@ def incomplete(truncated: bool, found: int) -> list[Note]:
 
 
 def _digest(box: Rooted, entry: Entry) -> bytes:
-    """The hash of a file, read in pieces; empty where it cannot be read."""
     with suppress(SandboxError, OSError), box.reading(entry.names) as fd:
         return content_hash(chunks(fd, entry.size))
     return b""
@@ -386,7 +377,7 @@ def _digest(box: Rooted, entry: Entry) -> bytes:
 def same_entry(one: Rooted, other: Rooted, path: str) -> bool:
     """Whether a path is a file with the same content and mode in both, a folder of the same mode, or the same link."""
     names = tuple(path.split("/"))
-    mine, theirs = one.look(names), other.look(names)
+    mine, theirs = one.entry_at(names), other.entry_at(names)
     if mine is None or theirs is None or mine.type != theirs.type:
         return False
     if mine.type == SYMLINK:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.changes import FileDiff, Snapshot, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.overlay.layer import LayerView
@@ -160,7 +161,7 @@ class FolderCopies:
 
     def _open_up(self, path: str) -> bool:
         """Let the owner of a folder look into it; False when its mode is not what forbids that."""
-        there = self.box.look(path)
+        there = self.box.entry_at(path)
         if self._source is not self.box or there is None or not there.is_dir or there.mode & 0o700 == 0o700:
             return False  # nothing is written into a layer
         self._set_mode(there, 0o700)
@@ -175,14 +176,12 @@ class FolderCopies:
             self._set_mode(entry, entry.mode | 0o400)
         with in_folder(self._source.fileno(), entry.names[:-1]) as folder:
             fd = os.open(entry.name, _READ, dir_fd=folder)
-        try:
+        with closed_after(fd):
             if not readable:
                 os.fchmod(fd, entry.mode)
             if open_for_writing(fd, tells=self._tells):
                 still_open.add(entry.inode)
             data = b"".join(chunks(fd, self.most_copy_bytes + 1))
-        finally:
-            os.close(fd)
         if len(data) > self.most_copy_bytes:
             raise TooMuch(f"they are larger than {self.most_copy_bytes >> 20} MB")
         return before.data if before is not None and before.data is not None and before.data == data else data
@@ -218,7 +217,7 @@ class FolderCopies:
 
         By these, what was one file is one again, and what was two files is two.
         """
-        there = self.box.look(entry.names)
+        there = self.box.entry_at(entry.names)
         one = made.get(entry.inode) if entry.is_file else None
         if entry.is_dir:
             mode = entry.mode | 0o700  # never less than it had: a restore that fails half way leaves it so
@@ -252,7 +251,5 @@ class FolderCopies:
         """Change the mode of a file or folder; if a link has taken its place, the link is not followed."""
         with in_folder(self.box.fileno(), entry.names[:-1]) as folder:
             itself = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
+        with closed_after(itself):
             os.chmod(f"/proc/self/fd/{itself}", mode & 0o7777)
-        finally:
-            os.close(itself)

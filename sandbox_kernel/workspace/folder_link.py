@@ -17,22 +17,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.util.own_folder import make_own_folder
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import LayerChanges, Now
 from sandbox_kernel.workspace.overlay.kept_changes import KeptChanges, Room
-from sandbox_kernel.workspace.overlay.layer import CopyLook
-from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.layer import CopyTracker
+from sandbox_kernel.workspace.overlay.overlay_folder import MOST_NOTED, HereFolder
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import display_name, folders_above
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import FILE, GONE, Entry, WalkLimits
 
 #: Limits of shared files. Every fresh run gets a copy of them, so a large data set would slow each run.
 MAX_SHARED_FILE = 16 * MIB
@@ -46,6 +47,8 @@ MOST_FILE = 16 * MIB
 _MOST_BYTES = 64 * MIB
 #: Most files that notes name.
 _NAMED = 5
+#: Changes to the user's folder that are kept before the host asks whether it has worked enough for the cell.
+_PART = 500
 #: Bounds of one look at a plain work folder; it delays the result of a cell.
 PLAIN = WalkLimits(entries=5000, seconds=0.5)
 
@@ -56,10 +59,6 @@ class OlderStates:
 
     copies: frozenset[int] = frozenset()
     newest: int = 0
-
-
-#: Those of a session that has run nothing.
-NO_STATES = OlderStates()
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,11 @@ class FolderLink:
         self.why_copied = ""
         self._seen = -1
         self._seen_stamps: dict[str, int] = {}
-        self._began_ns = time.time_ns()
+        #: A file that the user changed since then may not be the version that a change of the session is based on.
+        self.began_ns = time.time_ns()
         self._layer: SessionLayer | None = None
         #: The looks at what the session changes; set when its worker begins.
-        self.look: CopyLook
+        self.tracker: CopyTracker
         #: Versions of the user's files that the session has as copies, and not through its layer.
         self._copied: dict[str, Entry | None] = {}
         #: What others have put into the folder of the session, by path.
@@ -116,19 +116,19 @@ class FolderLink:
         self._seen, self._layer, self._others, self._copied = -1, layer, {}, {}
         with self.folder.lock:
             if layer is not None:
-                self.look, self._seen_stamps = layer.look, dict(layer.given)
+                self.tracker, self._seen_stamps = layer.tracker, dict(layer.given)
             elif self.here is not None:
                 self._seen_stamps = self.here.kept.stamps()
-                self.look, copied = self.here.fill_copy(box, shared=True)
+                self.tracker, copied = self.here.fill_copy(box, shared=True)
                 self._copied = dict(copied)
             else:
                 self._seen, self._seen_stamps, self._large_given = 0, {}, False
-                self.look = CopyLook(box, None, shared=True, limits=PLAIN)
-                return self.keep_changes(self.look.changes())
-        return self.look.not_given[:5]
+                self.tracker = CopyTracker(box, None, shared=True, limits=PLAIN)
+                return self.keep_changes(self.tracker.changes())
+        return self.tracker.not_given[:5]
 
     def bring_in(
-        self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
+        self, box: Rooted, before: Callable[[], None], states: Callable[[], OlderStates] = OlderStates
     ) -> tuple[list[str], list[Note]]:
         """Let the session see the folder as it is: the user's files, changes of others, and no new secrets.
 
@@ -143,17 +143,24 @@ class FolderLink:
             renewed = layer is not None and layer.renew()
             differing = {*self.waiting(), *self._of_user()}
             secrets = layer.to_hide() if layer is not None else []
-            if differing or secrets:
-                self._theirs = differing if self.here is None else set()
-                try:
+            try:
+                if differing or secrets:
+                    self._theirs = differing if self.here is None else set()
                     before()
-                finally:
-                    self._theirs = set()
+                if layer is not None:
+                    layer.hide(secrets)
+            except (SandboxError, OSError) as error:
+                if not secrets:
+                    raise
+                raise PolicyViolation(
+                    f"{display_name(secrets[0])} in your folder is kept from programs, and could not be hidden from "
+                    f"this session: {error}; undo the last cell, or restart the session"
+                ) from None
+            finally:
+                self._theirs = set()
             # Without renewal a session may have looked at any version of a file since it began.
-            self._began_ns = began_ns if renewed or layer is None else layer.began_ns
+            self.began_ns = began_ns if renewed or layer is None else layer.began_ns
             if layer is not None:
-                for path in secrets:
-                    layer.box.take_away(tuple(path.split("/")))
                 layer.let_go()
             kept = folder.kept.entries if differing else {}
             if differing:
@@ -172,10 +179,11 @@ class FolderLink:
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(Skipped(path=path, type=FILE, reason=str(error)))
-            self._show_folders_above(differing)
-            self._came(differing, states)
-            if differing and layer is not None:
-                layer.renew()
+            if differing:
+                self._show_folders_above(differing)
+                self._came(differing, states())
+                if layer is not None:
+                    layer.renew()
         told = _notes(missing, "was not put into this session")
         if self.large is None or self._large_given:
             return [*differing, *secrets], told
@@ -206,7 +214,7 @@ class FolderLink:
         if self._layer is None:
             users: dict[str, Entry | None] = {entry.path: entry for entry in self.here.project.copied()}
         else:
-            users = {path: self.here.project.look(path) for path in self._copied}
+            users = {path: self.here.project.entry_at(path) for path in self._copied}
         paths = [path for path in {*users, *self._copied} if path not in kept]
         return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
 
@@ -219,25 +227,25 @@ class FolderLink:
                 if not any(known.startswith(f"{path}/") for known in folder.kept.entries):
                     self._layer.show_through(path)
             else:
-                self._copied[path] = folder.project.look(path)
+                self._copied[path] = folder.project.entry_at(path)
         self.folder.give(path, box, users=not kept)
 
-    def keep_changes(self, found: LayerChanges) -> list[Note]:
-        """Keep what the session changed; returns notes on what could not be kept."""
+    def keep_changes(self, found: LayerChanges, is_enough: Callable[[], bool] = lambda: False) -> list[Note]:
+        """Keep what the session changed, until ``is_enough``; returns notes on what was not kept."""
         if not found.now:
             return []
         folder, now = self.folder, {path: one for path, one in found.now.items() if path not in self._theirs}
         files = [change for change in found.changes if change.type == FILE and change.kind != "deleted"]
         large = [change.path for change in files if self.here is None and change.size > MAX_SHARED_FILE]
         # No outdated version stays shared of a file that is too large by now.
-        now |= dict.fromkeys(large, Now.GONE)
+        now |= {path: Entry(path, GONE) for path in large}
         with folder.lock:
             alone = folder.generation == self._seen
             self._will_change(now)
             if self.here is not None:
-                told, left = self.here.take_noting(self.look.root, now, self._began_ns), []
+                told, left = self._keep_here(self.here, now, is_enough), []
             else:
-                left = folder.take(self.look.root, now, Room(MAX_SHARED_BYTES, MAX_SHARED_FILES))
+                left = folder.take(self.tracker.root, now, Room(MAX_SHARED_BYTES, MAX_SHARED_FILES))
                 shown = (display_name(path) for path in large[:_NAMED])
                 told = [notes.large_file_not_shared(path, MAX_SHARED_FILE // MIB) for path in shown]
             for path in now:
@@ -251,8 +259,20 @@ class FolderLink:
         told += _notes(left, "is not shared with other runs")
         if self.large is not None:
             unshared = {*large, *(item.path for item in left if item.type == FILE)}
-            told += self.large.follow(self.look.root, now, unshared)
+            told += self.large.follow(self.tracker.root, now, unshared)
         return told
+
+    def _keep_here(self, here: HereFolder, now: Now, is_enough: Callable[[], bool]) -> list[Note]:
+        """Keep changes to the user's folder. What is left when the host has worked enough is found again next time."""
+        there = sorted(path for path, one in now.items() if one is not None and not one.is_gone)
+        told = here.take_noting(self.tracker.root, {path: now[path] for path in now.keys() - {*there}}, self.began_ns)
+        for at in range(0, len(there), _PART):
+            if at and is_enough():
+                self.tracker.forget(there[at:])
+                return [*told[:_NAMED], notes.files_kept_later(len(there) - at)]
+            part = {path: now[path] for path in there[at : at + _PART]}
+            told += here.take_noting(self.tracker.root, part, self.began_ns)
+        return told[:MOST_NOTED]
 
     def undo(
         self, box: Rooted, node: int, written: Mapping[str, int] | None, keep: Callable[[Callable[[str], bool]], object]
@@ -369,11 +389,7 @@ class LargeFiles:
         return _notes(left, "is kept and was not put into this session")
 
     def follow(self, box: Rooted, changed: Collection[str], unshared: Collection[str]) -> list[Note]:
-        """Keep changed files of a session that are not shared, and drop those that are gone or shared now.
-
-        ``changed`` are the paths of the last cell; other runs do not get the files at ``unshared``. Returns notes on
-        files that are not kept.
-        """
+        """Keep changed files that other runs do not get (``unshared``) and drop others; returns notes on failures."""
         left: list[Skipped] = []
         for path in sorted(changed):
             skipped = None

@@ -42,10 +42,7 @@ class GivenGrants:
             os.close(self._opened.popitem()[1])
 
     def now(self, *, root: bool = False) -> tuple[Grant, ...]:
-        """Return the grants for the walls of one start; ``root``: see ``resolve_grants``.
-
-        Raises ``PolicyViolation`` when a path does not resolve, or something else stands there now.
-        """
+        """Return the grants for one start (``root``: see ``resolve_grants``); else ``PolicyViolation``."""
         grants = self._resolved()
         check_targets(self._policy, root=root)
         return tuple([replace(grant, identity=self._identity(grant.source)) for grant in grants])

@@ -9,13 +9,17 @@ only folders that changed since the last one, so that it can be taken before eve
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.workspace.tree.paths import folders_above
 
 #: Names and patterns, as they are shown. A name with a slash means the end of a path.
 HIDDEN = (
@@ -76,7 +80,7 @@ MOST_ENTRIES = 1_000_000
 FEW_FOLDERS = 100
 #: The most files of one changed folder that are remembered.
 MOST_RELISTED = 2000
-_REPOSITORY = (".git", "HEAD")
+_HEAD = "HEAD"
 _CLOCK_STEP_NS = 50_000_000
 
 
@@ -86,10 +90,28 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
 
 #: Most patterns are suffixes, which are looked up: this is asked for every file of a folder.
 _suffixes = frozenset(name[2:] for name in HIDDEN if name.startswith("*.") and name.count(".") == 1 and "/" not in name)
-_single = _pattern(name for name in HIDDEN if "/" not in name and name != ".*" and name[2:] not in _suffixes)
-_ends = _pattern(form for name in HIDDEN if "/" in name for form in (name, f"*/{name}"))
-_last_of_ends = _pattern(name.rpartition("/")[2] for name in HIDDEN if "/" in name)
-_shown = _pattern(SHOWN)
+
+
+class _Patterns(NamedTuple):
+    """What names and ends of paths are hidden, the last names of those ends, and what is shown."""
+
+    single: re.Pattern[str]
+    ends: re.Pattern[str]
+    last_of_ends: re.Pattern[str]
+    shown: re.Pattern[str]
+
+
+@functools.cache
+def _patterns() -> _Patterns:
+    # Compiled at the first question: that takes a twentieth of the start of a kernel, and most ask none.
+    return _Patterns(
+        _pattern(name for name in HIDDEN if "/" not in name and name != ".*" and name[2:] not in _suffixes),
+        _pattern(form for name in HIDDEN if "/" in name for form in (name, f"*/{name}")),
+        _pattern(name.rpartition("/")[2] for name in HIDDEN if "/" in name),
+        _pattern(SHOWN),
+    )
+
+
 #: What editors and people add to the name of a file that they keep beside the new one.
 _COPIES = ("bak", "old", "orig", "save", "backup")
 _BACKUP = re.compile(rf"^[.#]?(?P<name>.+?)(?:~|#|\.(?:{'|'.join(_COPIES)}|sw[a-p]))$", re.IGNORECASE)
@@ -101,20 +123,31 @@ def is_hidden(path: str) -> bool:
     Goes by the names alone: every door that answers a program or an agent asks here, whether the file is there or not.
     The path has plain names between its slashes (``names_beneath``).
     """
-    parts = path.split("/")
-    return any(_matches("/".join(parts[: depth + 1]), name) for depth, name in enumerate(parts))
+    folder, _, name = path.rpartition("/")
+    return (folder != "" and _lies_hidden(folder)) or _matches(path, name)
 
 
+@lru_cache(maxsize=4096)
+def _lies_hidden(folder: str) -> bool:
+    """Whether a folder is hidden, or one above it: asked once for all files in it."""
+    above, _, name = folder.rpartition("/")
+    if folder.count("/") > _DEEP:
+        return any(_matches(one, one.rpartition("/")[2]) for one in (folder, *folders_above(folder)))
+    return (above != "" and _lies_hidden(above)) or _matches(folder, name)
+
+
+#: The most folders one in another for which each is remembered.
+_DEEP = 200
 #: A copy of a copy of a copy …: nobody makes one, and each costs all patterns. It is hidden.
 _MOST_COPIES = 4
 
 
 def _matches(path: str, name: str, copies: int = 0) -> bool:
     stem, dot, suffix = name.rpartition(".")
-    suffix = suffix.lower() if dot else ""
-    if (suffix in _suffixes or _single.match(name) is not None) and name not in SHOWN:
+    suffix, patterns = suffix.lower() if dot else "", _patterns()
+    if (suffix in _suffixes or patterns.single.match(name) is not None) and name not in SHOWN:
         return True
-    if _last_of_ends.match(name) is not None and _ends.match(path) is not None:
+    if patterns.last_of_ends.match(name) is not None and patterns.ends.match(path) is not None:
         return True
     if name.endswith(("~", "#")) or suffix in _COPIES or suffix.startswith("sw"):
         if copies == _MOST_COPIES:
@@ -122,7 +155,7 @@ def _matches(path: str, name: str, copies: int = 0) -> bool:
         backup = _BACKUP.match(name.rstrip("~#") + name[-1] if name[-1] in "~#" else name)
         if backup is not None and _matches(path[: -len(name)] + backup["name"], backup["name"], copies + 1):
             return True
-    dotted = name.startswith(".") and _shown.match(name) is None
+    dotted = name.startswith(".") and patterns.shown.match(name) is None
     if not _PUBLIC.isdisjoint(path.split("/")[:-1]):
         return dotted and name.startswith((".env", ".netrc", ".npmrc", ".pypirc"))
     return dotted or (suffix not in _SOURCES and HIDDEN_DATA.search(stem) is not None)
@@ -154,10 +187,7 @@ class HiddenFiles:
         return 0 < len(self._listed) <= FEW_FOLDERS
 
     def find(self) -> tuple[str, ...]:
-        """Return the hidden paths that exist now, outermost only, sorted. Lists the folders that changed since.
-
-        Raises ``InvalidRequest`` for a folder that is too large to be looked through.
-        """
+        """Return the hidden paths of now, outermost, sorted; ``InvalidRequest``: there is too much to look through."""
         self._looks += 1
         found: list[str] = []
         seen: dict[str, _Listed] = {}
@@ -180,21 +210,25 @@ class HiddenFiles:
         return tuple(sorted(found))
 
     def marked(self) -> list[str]:
-        """Return the links among what ``find`` has listed, and what tells a repository: ``.git`` and ``HEAD``."""
+        """Return the links among what ``find`` has listed, names with a dot, and ``HEAD``, which tells a repository."""
         return [path for known in self._listed.values() for path in known.marked]
 
-    def relisted(self, since: int) -> tuple[int, dict[str, int]]:
-        """Return the files of folders that changed after a look, by path with their inodes, and the last look's number.
+    def dotted(self) -> list[str]:
+        """Return what ``find`` has listed of names that begin with a dot, but not in packages and repositories."""
+        found = (path for known in self._listed.values() for path in (*known.hidden, *known.marked))
+        split = (path.split("/") for path in dict.fromkeys(found))
+        return ["/".join(names) for names in split if names[-1].startswith(".") and _PUBLIC.isdisjoint(names[:-1])]
 
-        Folders with many files, and those that changed long ago, are left out.
-        """
+    def relisted(self, since: int) -> tuple[int, dict[str, int]]:
+        """Return the files, with inodes, of small folders that changed after a look, and the last look's number."""
         files = (known for number, known in self._relisted.values() if number > since)
         return self._looks, {path: inode for known in files for path, inode in known.items()}
 
     def _list(self, folder: str) -> _Listed | None:
         path = os.path.join(self._root, folder) if folder else self._root
         try:
-            changed_ns = os.stat(path, follow_symlinks=not folder).st_mtime_ns
+            # The time of change: rsync, cp -a and tar set that of modification back.
+            changed_ns = os.stat(path, follow_symlinks=not folder).st_ctime_ns
             # Times have the resolution of the kernel's clock: a young folder can change again and keep its time.
             young = changed_ns > time.time_ns() - _CLOCK_STEP_NS
             known = self._listed.get(folder)
@@ -209,7 +243,7 @@ class HiddenFiles:
                 for item in scan:
                     count += 1
                     inner = f"{folder}/{item.name}" if folder else item.name
-                    if item.is_symlink() or item.name in _REPOSITORY:
+                    if item.is_symlink() or item.name.startswith(".") or item.name == _HEAD:
                         marked.append(inner)
                     if _matches(inner, item.name):
                         hidden.append(inner)

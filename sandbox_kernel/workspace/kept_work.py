@@ -14,7 +14,9 @@ import os
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.policy.sandbox_policy import PACKAGES
 from sandbox_kernel.util.own_folder import LockedFolder, make_own_folder, remove_oldest
+from sandbox_kernel.util.wire import decode
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import WalkLimits
 
@@ -39,10 +41,7 @@ class KeptWork(LockedFolder):
 
     @classmethod
     def of(cls, notebook: str) -> KeptWork | None:
-        """Return the kept folder of a notebook, by its path or another text that names it for good.
-
-        None where there cannot be a private one, or another kernel has it.
-        """
+        """Return the kept folder of a notebook, by its path; None if no private one is free for this kernel."""
         path = _folder_of(notebook)
         try:
             claimed = cls.claim(path)
@@ -54,7 +53,7 @@ class KeptWork(LockedFolder):
             return None
         with contextlib.suppress(OSError, SandboxError):
             claimed._begin(notebook)
-        remove_oldest(os.path.dirname(path), keep=path)
+        remove_oldest(os.path.dirname(path), keep=path, apart=PACKAGES)
         return claimed
 
     @staticmethod
@@ -67,7 +66,7 @@ class KeptWork(LockedFolder):
             own.write(_NAME, os.fsencode(notebook)[:4096], 0o600)
             copies: list[str] = []
             with contextlib.suppress(SandboxError, ValueError):
-                copies = [path for path in json.loads(own.read(_COPIES, _MOST_LIST)) if isinstance(path, str)]
+                copies = decode(own.read(_COPIES, _MOST_LIST), list[str])
         with Rooted.at(self.files) as files:
             for path in copies:
                 # Copies that the user allowed the last kernel: the right ended with it.

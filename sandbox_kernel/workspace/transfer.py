@@ -6,12 +6,13 @@ Nothing is skipped silently, and nothing is read beyond the limits; holes of spa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import check_file_name
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name, folders_above, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -40,27 +41,15 @@ class Skipped:
 
 
 class PackedFiles(Mapping[str, bytes]):
-    """The regular files of a tree by path; each is read when it is accessed. Made by ``pack_files``.
+    """The regular files of a tree by path, each read when it is accessed. ``InvalidRequest``: there is too much."""
 
-    Host memory holds one file at a time. ``folders`` are all folders, ``skipped`` the entries that are not copied.
-    """
-
-    def __init__(self, rooted: Rooted, entries: Iterable[Entry]) -> None:
+    def __init__(self, rooted: Rooted) -> None:
         self._rooted = rooted
-        self._files: dict[str, Entry] = {}
-        folders: list[str] = []
-        skipped: list[Skipped] = []
-        for entry in entries:
-            if entry.is_file:
-                self._files[entry.path] = entry
-            elif entry.is_dir:
-                folders.append(entry.path)
-            else:
-                reason = f"a {entry.type} is not copied; only files and folders are"
-                skipped.append(Skipped(path=entry.path, type=entry.type, reason=reason))
-        self.folders = tuple(folders)
-        self.skipped = tuple(skipped)
+        walk = rooted.walk(PACKED)
+        self._files = {entry.path: entry for entry in walk if entry.is_file}
         self.total_bytes = sum(entry.size for entry in self._files.values())
+        too_large = {"": "file_bytes"} if self.total_bytes > MAX_PACKED_BYTES else {}
+        _refuse_partial(walk.unseen or too_large, "put into a sandbox")
 
     def __getitem__(self, path: str) -> bytes:
         entry = self._files[path]
@@ -73,28 +62,14 @@ class PackedFiles(Mapping[str, bytes]):
         return len(self._files)
 
 
-def pack_files(rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES) -> PackedFiles:
-    """Return the files of a work folder, to be copied into a sandbox.
-
-    Raises ``InvalidRequest`` for a folder beyond the limits: with part of its input a program would give a wrong
-    result instead of an error.
-    """
-    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=30.0))
-    packed = PackedFiles(rooted, walk)
-    refuse_partial(walk.unseen, "put into a sandbox", max_bytes, max_files)
-    if packed.total_bytes > max_bytes:
-        refuse_partial({"": "file_bytes"}, "put into a sandbox", max_bytes, max_files)
-    return packed
-
-
-def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_files: int) -> None:
+def _refuse_partial(unseen: Mapping[str, str], purpose: str) -> None:
     """Raise ``InvalidRequest`` with the reason when a walk did not see everything."""
     if not unseen:
         return
     folder, reason = next(iter(unseen.items()))
     why = {
-        "entries": f"it holds more than {max_files} files and folders",
-        "file_bytes": f"its files hold more than {max_bytes} bytes",
+        "entries": f"it holds more than {MAX_PACKED_FILES} files and folders",
+        "file_bytes": f"its files hold more than {MAX_PACKED_BYTES} bytes",
         "depth": f"the folders below {shown(folder[:80])} are nested too deep",
         "mount": f"{shown(folder)} is a mount of its own",
         "unreadable": f"{shown(folder)} cannot be read",
@@ -116,6 +91,8 @@ class FolderState:
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Whether these are changes of a folder of the user, and not a whole work folder.
     is_layer: bool = False
+    #: When these changes were taken; 0 where they are not based on what the user had then.
+    saved_ns: int = 0
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -127,7 +104,7 @@ def take_folder(root: Rooted) -> FolderState:
     """Return everything beneath a root; raises ``InvalidRequest`` when it is too much."""
     walk = root.walk(PACKED)
     entries = list(walk)
-    refuse_partial(walk.unseen, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
+    _refuse_partial(walk.unseen, "saved")
     return folder_of(entries, lambda entry: root.read_part(entry.names, 0, entry.size)[0])
 
 
@@ -149,7 +126,7 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
         if entry.is_file:
             total += entry.size
             if total > MAX_PACKED_BYTES:
-                refuse_partial({"": "file_bytes"}, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
+                _refuse_partial({"": "file_bytes"}, "saved")
             try:
                 data = read(entry)
             except SandboxError as error:
@@ -158,10 +135,9 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
             one = first.setdefault(entry.inode, entry.path)
             if one != entry.path:
                 left_out[entry.path] = f"it and {display_name(one)} were one file, and are two files now"
-        time_ns = kept_time(entry.mtime_ns)
-        known[entry.path] = Entry(
-            entry.path, entry.type, mode=usable_mode(entry), mtime_ns=time_ns, target=entry.target, data=data
-        )
+        time_ns = entry.mtime_ns if 0 <= entry.mtime_ns < _LATEST_NS else NO_TIME
+        kept = Entry(entry.path, entry.type, len(data or b""), usable_mode(entry), target=entry.target)
+        known[entry.path] = kept._replace(mtime_ns=time_ns, data=data)
     return FolderState(known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
@@ -189,11 +165,6 @@ def usable_mode(entry: Entry) -> int:
     return entry.bits | (0o700 if entry.is_dir else 0o600)
 
 
-def kept_time(mtime_ns: int) -> int:
-    """Return the time of a file if one can be saved."""
-    return mtime_ns if 0 <= mtime_ns < _LATEST_NS else NO_TIME
-
-
 def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
     """Make everything of a state beneath a root. Returns the paths that are not as they were, each with the reason."""
     found: dict[str, str] = {}
@@ -211,22 +182,22 @@ def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
     return dict(list(found.items())[:MOST_LEFT_OUT])
 
 
-def check_entries(entries: Mapping[str, Entry], files: Iterable[str]) -> None:
+def check_entries(entries: Collection[Entry]) -> None:
     """Raise ``ValueError`` for entries of a saved file that no folder has."""
-    named = set(files)
-    if {path for path, entry in entries.items() if entry.is_file} - named:
-        raise ValueError("a file without content")
-    if any(path in entries and not entries[path].is_file for path in named):
-        raise ValueError("a content of what is no file")
-    for path, entry in entries.items():
-        check_file_name(path)
+    if len({entry.path for entry in entries}) < len(entries):
+        raise ValueError("a name twice")
+    for entry in entries:
+        check_file_name(entry.path)
         if entry.type not in _SAVED or not 0 <= entry.mode <= 0o777 or not NO_TIME <= entry.mtime_ns < _LATEST_NS:
             raise ValueError("not an entry of a folder")
+        if entry.size < 0 or (entry.size and not entry.is_file):
+            raise ValueError("a content of what is no file")
         os.fsencode(entry.target or "")  # a ValueError for what no file system stores
-        if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
+        if entry.type == SYMLINK and (
+            len(entry.target or "") > _MOST_TARGET or leads_out(entry.path, entry.target or "")
+        ):
             raise ValueError("a link that leads out")
-    closed = {path for path in (*entries, *named) if path not in entries or not entries[path].is_dir}
+    closed = {entry.path for entry in entries if not entry.is_dir}
     # What was removed may lie in a folder that was removed too, or has become a file or a link.
-    for path in {path for path in entries if not entries[path].is_gone} | named:
-        if not closed.isdisjoint(folders_above(path)):
-            raise ValueError("a path below a file or a link")
+    if any(not entry.is_gone and not closed.isdisjoint(folders_above(entry.path)) for entry in entries):
+        raise ValueError("a path below a file or a link")

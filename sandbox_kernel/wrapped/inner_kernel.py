@@ -1,8 +1,4 @@
-"""The kernel inside its jail: builds the walls, starts it, watches its limits and says how it ended.
-
-``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay takes the connections to
-the kernel from the way out that it returns, and waits for ``done``.
-"""
+"""The kernel inside its jail: builds the walls, starts it on a thread, watches its limits and says how it ended."""
 
 from __future__ import annotations
 
@@ -10,11 +6,13 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import socket
 import stat
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import judge_run
@@ -34,19 +32,12 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.wrapped.lacks import Lacks, refused_packets
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kept_changes import KernelFolder
-
-
-# Brings the relay a connection to each of the kernel's five channels, out of the jail.
-#
-# Behind bubblewrap the jail has a network of its own, which the host cannot enter: a program of ours inside
-# (``guest/scripts/run_kernel.py``) connects to the kernel's ports and passes the open sockets. Behind Landlock there is
-# no such network. The kernel listens on unix sockets in the jail's private folder, the program inside says which are
-# there, and the host connects.
+    from sandbox_kernel.wrapped.folder_changes import KernelFolder
 
 #: The channels in the order of their ports, and the names of the ports in a connection file.
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
@@ -60,7 +51,12 @@ _LONGEST = 107
 
 
 class WayOut:
-    """One jail's connections. ``fileno`` is readable when ``take`` should be called."""
+    """One jail's connections to the kernel's channels. ``fileno`` is readable when ``take`` should be called.
+
+    Behind bubblewrap the host cannot enter the jail's network: a program of ours inside (``run_kernel.py``) connects to
+    the kernel's ports and passes the open sockets. Behind Landlock the kernel listens on unix sockets in the jail's
+    private folder, the program inside says which are there, and the host connects.
+    """
 
     def __init__(self, jail: Jail) -> None:
         self._channel = jail.channel.dup()
@@ -76,10 +72,7 @@ class WayOut:
         return self._channel.fileno()
 
     def take(self) -> tuple[str, socket.socket] | None:
-        """Return a channel's name and a socket connected to it; None when there is none now.
-
-        Raises ``EOFError`` when the jail ended, ``EnforcerFailed`` when something else came.
-        """
+        """Return a channel's name and its socket, or None. Raises ``EOFError`` at the end, and ``EnforcerFailed``."""
         try:
             data, descriptors = receive_with_files(self._channel, 1, 4)
         except BlockingIOError:
@@ -169,7 +162,7 @@ class InnerKernel:
         #: The user's folder that the kernel works on; None for none.
         self.folder: KernelFolder | None = None
         if options.here:
-            from sandbox_kernel.wrapped.kept_changes import KernelFolder  # most kernels work on no folder of the user
+            from sandbox_kernel.wrapped.folder_changes import KernelFolder  # most kernels work on no folder of the user
 
             self.folder = KernelFolder(options)
         self.key = secrets.token_hex(32)
@@ -211,6 +204,17 @@ class InnerKernel:
             self._thread.join(30.0)
         if self.folder is not None:
             self.folder.close()
+
+    def lacks(self) -> Lacks:
+        """Return what tells what a cell lacked, once the kernel has started."""
+        jail = self._jail
+        assert jail is not None
+        counts = self._enforcer != LANDLOCK and not self._backend.network_env()
+        sees_it = self.folder is not None or self._folder(jail.places) != jail.places.work
+        refused = partial(refused_packets, jail.init_pid) if counts else None
+        place, name = os.path.split(self.options.resource_dir)  # Jupyter's folders of kernels are named as they are
+        wraps = shlex.quote(name) if os.path.basename(place) == "kernels" else ""
+        return Lacks(refused, "" if sees_it else os.getcwd(), wraps)
 
     def _walls(self) -> Walls:
         self._backend.check_network()
@@ -286,30 +290,19 @@ class InnerKernel:
         if self._enforcer == LANDLOCK:
             # IPython copies this file together with its mode, which nobody may change by path there.
             files.append(JobFile(root=places.tmp, name=f"{_STARTUP}/README", data=b""))
-        program = self._backend.step_filter()
-        if program is not None:
+        filter_file, own_file = "", f"{places.cell}/{_CONNECTION_FILE}"
+        if (program := self._backend.step_filter()) is not None:
+            filter_file = f"{places.cell}/{_FILTER}"
             files.append(JobFile(root=places.cell, name=_FILTER, data=program))
-        own_file = f"{places.cell}/{_CONNECTION_FILE}"
         command = [self._files.program, *(word.replace(INNER_FILE, own_file) for word in self.options.command[1:])]
+        processes, memory_mb = LIMITS.processes + OWN_PROCESSES, self.options.memory_mb
         step = Step(
             kind="python",
-            argv=[
-                "run_kernel",
-                ",".join(map(str, PORTS)),
-                sockets,
-                f"{places.cell}/{_FILTER}" if program is not None else "",
-                *command,
-            ],
+            argv=["run_kernel", ",".join(map(str, PORTS)), sockets, filter_file, *command],
             source=_PROGRAM,
             cwd=self._folder(places),
             env=self._environment(places),
-            rlimits=rlimits(
-                self._enforcer,
-                LIMITS,
-                self.options.memory_mb,
-                processes=LIMITS.processes + OWN_PROCESSES,
-                reserved_mb=_RESERVED_MB,
-            ),
+            rlimits=rlimits(self._enforcer, LIMITS, memory_mb, processes=processes, reserved_mb=_RESERVED_MB),
             no_stdin=True,
             reports=True,
         )
@@ -317,7 +310,7 @@ class InnerKernel:
             steps=[step],
             files=files,
             timeout_s=_FOREVER_S,
-            memory_bytes=self.options.memory_mb * MIB,
+            memory_bytes=memory_mb * MIB,
             processes=LIMITS.processes,
             output_bytes=LIMITS.output_bytes,
         )
@@ -335,16 +328,13 @@ class InnerKernel:
 
     def _environment(self, places: Places) -> dict[str, str]:
         own = {
-            "PATH": search_path(self._files.program),
             # What tools keep in a home does not belong into the user's folder.
-            "HOME": places.work if self.folder is None else places.tmp,
-            "LANG": "C.UTF-8",
+            **places.environment(search_path(self._files.program), places.work if self.folder is None else places.tmp),
             "SHELL": shell(),
             "TERM": "xterm-color",
             "XDG_CACHE_HOME": f"{places.tmp}/.cache",
             "IPYTHONDIR": f"{places.tmp}/{_IPYTHON}",
             "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
-            **places.environment,
         }
         # The kernelspec's own variables, and those that lead the program to its packages.
         given = {**self.options.env, **self._files.env}

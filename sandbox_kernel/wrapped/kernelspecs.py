@@ -1,21 +1,22 @@
-"""Writes, lists and removes the kernelspecs of wrapped kernels, for front ends that ignore provisioners.
-
-A wrapped kernelspec starts the launcher with the command and the variables of the original, as they were when it was
-wrapped. Its metadata say what it wraps, so that it can be listed and removed.
-"""
+"""Writes, lists and removes the kernelspecs of wrapped kernels, for front ends that ignore provisioners."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.kernelspec import write_kernelspec
+from sandbox_kernel.notebook.options.option_table import BY_SETTING, parse_fields
+from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.wrapped.needed_files import needed_files
+from sandbox_kernel.wrapped.record import check_path
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions, from_arguments
 
 if TYPE_CHECKING:
@@ -68,13 +69,28 @@ def command_of(original: KernelSpec) -> tuple[str, ...]:
     return (program, *rest)
 
 
+def options_for(spec: KernelSpec, command: Sequence[str], settings: Mapping[str, object]) -> WrapOptions:
+    """Return the options for settings as users write them, with absolute paths; raises where no kernel would start."""
+    options = WrapOptions(
+        command=tuple(command),
+        env=dict(spec.env),
+        resource_dir=spec.resource_dir,
+        interrupt=spec.interrupt_mode,
+        **parse_fields(settings, BY_SETTING),
+    )
+    options.sandbox_policy()
+    needed_files(options.command, options.env, options.resource_dir)
+    return replace(
+        options,
+        policy=options.policy if options.policy in ("", *PRESETS) else os.path.abspath(options.policy),
+        record=check_path(options.record) if options.record else "",
+    )
+
+
 def wrap(
     wraps: str, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
 ) -> WrappedKernel:
-    """Wrap an installed kernel by its name, for this user or below ``prefix``; replaces a wrapped one of its name.
-
-    Raises ``InvalidRequest`` when a kernel that is not a wrapped one has this name, whatever its upper and lower case.
-    """
+    """Wrap an installed kernel; replaces a wrapped one of its name. Raises ``InvalidRequest`` for another's name."""
     original, name = find_original(wraps), name or _PREFIX + wraps
     others = (known for known, folder in _installed().items() if _read(known, folder) is None)
     taken = name.lower() in (known.lower() for known in others)
@@ -103,7 +119,6 @@ def wrap(
 
 
 def _installed() -> dict[str, str]:
-    """Return the folders of all kernels that Jupyter finds here, by name."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     found: dict[str, str] = KernelSpecManager().find_kernel_specs()

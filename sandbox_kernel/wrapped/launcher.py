@@ -1,6 +1,6 @@
 """The program that Jupyter starts instead of a kernel: starts the kernel in a jail and relays its channels.
 
-It is trusted and lives as long as the kernel. When it ends, however it ends, the jail ends with it.
+The jail ends with it. A provisioner would read what a hostile kernel sends inside the server, and VS Code ignores it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import INNER_ENV, from_arguments
 
@@ -29,14 +28,15 @@ _OWN_MEMORY = 3 << 30
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a kernel to its end and return the exit code of this process."""
     try:
-        inner = {INNER_ENV: os.environ.pop(INNER_ENV, "{}")}
-        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments, inner)
+        variables = dict(os.environ)
+        os.environ.pop(INNER_ENV, None)
+        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments, variables)
     except SandboxError as error:
         _say(str(error))
         return 2
     wanted = _Wanted()
     try:
-        kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))
+        kernel = InnerKernel(options, options.sandbox_policy())
         # Only the soft limit: processes of the jail get limits of their own.
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         most = _OWN_MEMORY if hard == resource.RLIM_INFINITY else min(_OWN_MEMORY, hard)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     asked = None
     if kernel.folder is not None:
-        from sandbox_kernel.wrapped.kept_changes import AskedServer
+        from sandbox_kernel.wrapped.folder_changes import AskedServer
 
         try:
             asked = AskedServer(kernel.folder.place, kernel.folder.answer)
@@ -99,11 +99,13 @@ def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "
 
 def _outside(connection_file: str) -> Outside | None:
     """Bind the sockets of the front end; None, with a line in the log, when that is not possible."""
-    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address
+    from zmq import ZMQError
+
+    from sandbox_kernel.wrapped.relaying.outside import ConnectionFile, Outside
 
     try:
-        return Outside(read_address(connection_file))
-    except (SandboxError, OSError) as error:
+        return Outside(ConnectionFile.read(connection_file))
+    except (SandboxError, OSError, ZMQError) as error:  # a port may have been taken meanwhile
         _say(str(error))
         return None
 

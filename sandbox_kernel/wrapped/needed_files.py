@@ -1,12 +1,11 @@
-"""Finds which files of the host a kernel needs: its program, the folders of its language, its packages. Starts nothing
-but interpreters that are asked for their own paths.
+"""Finds which files of the host a kernel needs: its program, the folders of its language, its packages.
 
-The answer comes from the kernel's command and the variables of its kernelspec. Everything found is shown read-only at
-the same path. A folder that contains the user's home is never shown.
+It starts nothing but interpreters that tell their paths. All is shown read-only, but no folder with the user's home.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -37,10 +36,7 @@ _JULIA_OWN = "${XDG_CACHE_HOME}/julia"
 
 @dataclass(frozen=True)
 class NeededFiles:
-    """The path of the kernel's program, what must be readable for it, and variables that say where that is.
-
-    Languages look for packages below the home folder, and the home inside is another one.
-    """
+    """A kernel's program, what must be readable for it, and variables that lead there: inside it has another home."""
 
     program: str
     grants: tuple[Grant, ...]
@@ -48,10 +44,7 @@ class NeededFiles:
 
 
 def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: str) -> NeededFiles:
-    """Return what a kernel needs, by its command and the variables and folder of its kernelspec.
-
-    Raises ``BackendUnavailable`` when its program is not there.
-    """
+    """Return what a kernel needs. Raises ``BackendUnavailable`` when its program is not there."""
     found = shutil.which(command[0], path=env.get("PATH") or os.environ.get("PATH"))
     if found is None:
         raise BackendUnavailable(
@@ -82,7 +75,7 @@ def _of_program(program: str, env: Mapping[str, str]) -> tuple[list[str], dict[s
         home, *libraries = _lines([asked, "-e", _R_PATHS], env) or [""]
         libraries = [path for path in libraries if path.startswith("/")]
         folders = [folder for folder in (home, *libraries) if folder.startswith("/")]
-        linked = [target for folder in folders for target in _linked(f"{folder}/etc")]
+        linked = list(dict.fromkeys(target for folder in folders for target in _linked(f"{folder}/etc")))
         led = {"R_LIBS": ":".join(libraries)} if libraries and "R_LIBS" not in env else {}
         return [*own, *folders, *linked], led
     if name.startswith("julia"):
@@ -100,20 +93,16 @@ def _prefix(program: str) -> list[str]:
     for path in dict.fromkeys((program, os.path.realpath(program))):
         folder = os.path.dirname(path)
         above = os.path.dirname(folder)
-        if os.path.basename(folder) == "bin" and os.path.isdir(os.path.join(above, "lib")):
-            found.append(above)
-        else:
-            found.append(path)
+        is_installation = os.path.basename(folder) == "bin" and os.path.isdir(os.path.join(above, "lib"))
+        found.append(above if is_installation else path)
     return found
 
 
 def _linked(folder: str) -> list[str]:
     """Return the folders of the files that links in a folder lead to: Debian keeps R's configuration in ``/etc/R``."""
-    try:
-        entries = [entry.path for entry in os.scandir(folder) if entry.is_symlink()]
-    except OSError:
-        return []
-    return list(dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in entries))
+    with contextlib.suppress(OSError):
+        return [os.path.dirname(os.path.realpath(entry.path)) for entry in os.scandir(folder) if entry.is_symlink()]
+    return []
 
 
 def _interpreter(program: str) -> str:
@@ -146,7 +135,6 @@ def _packages(python: str) -> list[str]:
 
 
 def _lines(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return what a program prints; nothing when it cannot be asked."""
     try:
         answer = subprocess.run(
             [host_program(command[0]), *command[1:]],

@@ -1,8 +1,6 @@
 """The record of wrapped kernels: one JSON line for each kernel that ended, with what failed in it and what stopped it.
 
-The launcher writes it when ``sandbox-kernel wrap --record FILE`` or the provisioner's setting ``record`` asks for it;
-``sandbox-kernel wrapped --record FILE`` reads it. The names and words of errors come from the kernel: they are cleaned
-and cut, and they are what a program says of itself. How a kernel ended and which limit it met is measured by us.
+Errors are what a program says of itself, cleaned and cut. How a kernel ended and which limit it met is measured.
 """
 
 from __future__ import annotations
@@ -90,13 +88,10 @@ def append(path: str, record: KernelRecord) -> None:
     """Add one line to a record that only its owner can read. Raises ``InvalidRequest`` when that is not possible."""
     data = (json.dumps(asdict(record)) + "\n").encode()
     try:
-        fd = open_host_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            if os.fstat(fd).st_size + len(data) > MAX_FILE_BYTES:
+        with open(open_host_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size + len(data) > MAX_FILE_BYTES:
                 raise InvalidRequest(f"the record {path!r} is full ({MAX_FILE_BYTES >> 20} MB); move it away")
-            os.write(fd, data)
-        finally:
-            os.close(fd)
+            file.write(data)
     except OSError as error:
         raise InvalidRequest(f"the record {path!r} cannot be written: {error.strerror}") from None
 

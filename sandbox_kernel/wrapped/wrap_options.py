@@ -1,18 +1,23 @@
 """What a kernel is wrapped with, as a frozen value, and its form on the launcher's command line and in a variable.
 
-The kernelspec of ``sandbox-kernel wrap`` and the provisioner write both, and the launcher reads them.
+``wrap`` and the provisioner write both, the launcher reads them. ``BY_SETTING`` of the option table has all settings.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
-
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_memory_mb, check_timeout
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.notebook.options.option_table import BY_SETTING, parse_fields
+from sandbox_kernel.notebook.options.parse_cell import page_limits
+from sandbox_kernel.policy import Mount, SandboxPolicy
+from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.policy.sandbox_policy import policy_with
+from sandbox_kernel.util.wire import check
 
 #: The name of the launcher for ``python -m``.
 LAUNCHER = "sandbox_kernel.wrapped"
@@ -24,6 +29,8 @@ INNER_FILE = "{inner_connection_file}"
 INNER_ENV = "SANDBOX_KERNEL_INNER_ENV"
 #: With less memory no kernel starts.
 LEAST_MEMORY_MB = 64
+#: Limits as kernelspecs of earlier versions have them: a number, and now a setting with a unit.
+_NUMBERS = {"memory_mb": ("memory", "M"), "timeout_s": ("timeout", "s")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +43,11 @@ class WrapOptions:
     env: Mapping[str, str] = field(default_factory=dict)
     resource_dir: str = ""
     interrupt: str = "signal"
-    #: A policy file or preset; ``standard`` without one. Host paths to show, and domains that it may reach, besides.
+    #: The fields of the settings. A policy file or preset; ``standard`` without one.
     policy: str = ""
-    mounts: tuple[str, ...] = ()
-    domains: tuple[str, ...] = ()
+    #: Host paths to show, and domains that it may reach, besides.
+    mounts: tuple[Mount, ...] = ()
+    allow_net: tuple[NetworkRule, ...] = ()
     memory_mb: int = DEFAULT_MEMORY_MB
     #: The limit of one cell; None for none.
     timeout_s: float | None = None
@@ -54,16 +62,27 @@ class WrapOptions:
             raise InvalidRequest(f"a kernel's command must be a list of words, got {self.command!r:.120}")
         if self.interrupt not in ("signal", "message"):
             raise InvalidRequest(f"interrupt mode {self.interrupt!r:.60} is not known; expected: signal, message")
-        if check_memory_mb(self.memory_mb) < LEAST_MEMORY_MB:
+        if self.memory_mb < LEAST_MEMORY_MB:
             raise InvalidRequest(
                 f"a kernel does not start with a memory limit of {self.memory_mb} MB; give at least {LEAST_MEMORY_MB}"
             )
-        if self.timeout_s is not None:
-            check_timeout(self.timeout_s)
+
+    def sandbox_policy(self) -> SandboxPolicy:
+        """Return what the kernel may touch. Raises ``PolicyViolation``; resolves no mount."""
+        return policy_with(self.policy or "standard", self.mounts, self.allow_net)
+
+    def settings(self) -> dict[str, str | list[str]]:
+        """Return the settings that differ from those of a kernel that was given none, as users write them."""
+        found: dict[str, str | list[str]] = {}
+        for name, option in BY_SETTING.items():
+            value = getattr(self, option.field)
+            if value != getattr(WrapOptions, option.field):
+                found[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
+        return found
 
     def to_arguments(self) -> list[str]:
         """Return the launcher's arguments besides the connection file: what was set, as JSON, and the command."""
-        given = {name: value for name, value in asdict(self).items() if value and name not in ("command", "env")}
+        given = {"resource_dir": self.resource_dir, "interrupt": self.interrupt, **self.settings()}
         return [json.dumps(given), *self.command]
 
     def to_variables(self) -> dict[str, str]:
@@ -75,14 +94,19 @@ def from_arguments(words: Sequence[str], variables: Mapping[str, str]) -> tuple[
     """Return the path of the connection file and the options from the launcher's command line and variables."""
     try:
         _, file, text, *command = words
-        given = json.loads(text)
-        if "env" in given:
-            raise ValueError("it has variables on its command line, as those of an earlier version")
-        given = {**given, "command": command, "env": json.loads(variables.get(INNER_ENV, "{}"))}
-        if unknown := sorted(given.keys() - WrapOptions.__dataclass_fields__.keys()):
-            raise ValueError(f"no option {unknown[0]!r:.60}")
-        return file, msgspec.convert(given, WrapOptions)
-    except (ValueError, TypeError) as error:
+        given = check(json.loads(text), dict[str, Any])
+        for earlier, (name, unit) in _NUMBERS.items():
+            if earlier in given:
+                given[name] = f"{given.pop(earlier)}{unit}"
+        own = {name: given.pop(name) for name in ("resource_dir", "interrupt") if name in given}
+        if unknown := sorted(given.keys() - BY_SETTING):
+            raise ValueError(f"{unknown[0]!r:.60} is no option, or one of an earlier version")
+        env = check(json.loads(variables.get(INNER_ENV, "{}")), dict[str, str])
+        usual = page_limits(variables)
+        known = {name: value for name in ("memory_mb", "timeout_s") if (value := getattr(usual, name)) is not None}
+        fields = {**known, **check(own, dict[str, str]), **parse_fields(given, BY_SETTING)}
+        return file, WrapOptions(command=tuple(command), env=env, **fields)
+    except (ValueError, TypeError, SandboxError) as error:
         raise InvalidRequest(
             f"these are no arguments of {LAUNCHER} ({error}); remove the kernel with 'jupyter kernelspec remove' and "
             "wrap it anew"

@@ -1,7 +1,5 @@
 """A backend that does as it is told, and the real one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The tool in the shapes of agent frameworks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

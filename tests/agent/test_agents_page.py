@@ -1,7 +1,5 @@
 """Every Python block of docs/agents.md that needs no framework is run here; ``tests/integrations`` runs the others."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

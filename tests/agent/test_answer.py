@@ -1,12 +1,10 @@
 """Answers are bounded and can always be written as JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from sandbox_kernel.agent.tool import as_text, bounded, storable
+from sandbox_kernel.agent.sandbox_tool import as_text, bounded, storable
 
 
 def test_a_text_within_the_bound_is_unchanged():

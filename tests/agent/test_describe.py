@@ -1,11 +1,9 @@
 """What a model is told of the network is what it will meet."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel import BackendCapabilities, EnforcedLimits, Language, Limits, SandboxPolicy
-from sandbox_kernel.agent.tool import describe
+from sandbox_kernel.agent.sandbox_tool import describe
 
 NONE = SandboxPolicy()
 

@@ -1,7 +1,5 @@
 """The service over real HTTP: SandboxFusion's requests and answers, the token, the full queue, the drain."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -280,22 +278,21 @@ def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
         made.stop()
 
 
-def test_what_is_no_http_hurts_nobody(service: Service) -> None:
+_INNER = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_TWO_WAYS = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(_INNER))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"\x16\x03\x01 no http\r\n\r\n" * 10, b"POST /run_code HTTP/1.1\r\nHost: localhost\r\n" + _TWO_WAYS + _INNER],
+    ids=["no http", "read differently by two servers"],
+)
+def test_what_is_no_honest_http_is_refused_once_and_hurts_nobody(service: Service, said: bytes) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
-        raw.sendall(b"\x16\x03\x01 no http\r\n\r\n" * 10)
+        raw.sendall(said)
         answer = b"".join(iter(lambda: raw.recv(4096), b""))
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1
     assert service.ask("/health")[0] == 200
-
-
-def test_a_request_that_two_servers_may_read_differently_is_refused(service: Service) -> None:
-    inner = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    both = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(inner))
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
-        raw.sendall(b"POST /run_code HTTP/1.1\r\nHost: localhost\r\n" + both + inner)
-        answer = b"".join(iter(lambda: raw.recv(4096), b""))
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,6 +317,25 @@ def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monke
         head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body)
         assert raw.recv(1) == b"H"
+        made.stop()
+
+
+def test_an_answer_has_the_place_of_its_program_until_the_client_has_taken_it() -> None:
+    made = Service(workers=1, waiting=0)
+    body = json.dumps({"code": LARGE_FILE, "language": "python", "fetch_files": ["a"]}).encode()
+    head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
+    try:
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.settimeout(30)
+            raw.connect(("127.0.0.1", made.port))
+            raw.sendall(head.encode() + body)
+            assert raw.recv(1) == b"H"
+            assert made.ask("/run_code", {"code": "1", "language": "python"})[0] == 429
+        while made.queue.taken:
+            made.thread.join(0.01)
+        assert made.run(code="print(1)", language="python")["status"] == "Success"
+    finally:
         made.stop()
 
 

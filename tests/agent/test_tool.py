@@ -1,7 +1,5 @@
 """``SandboxTool``: its name and schema, what it answers to every end of a program, and bad arguments."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
@@ -25,7 +23,7 @@ from sandbox_kernel import (
     Status,
     Violation,
 )
-from sandbox_kernel.agent.tool import shown
+from sandbox_kernel.agent.sandbox_tool import shown
 
 from .conftest import OK, SIX, Answers, FakeBackend
 

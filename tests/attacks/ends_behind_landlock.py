@@ -1,7 +1,5 @@
 """Where hostile programs end otherwise behind Landlock than behind bubblewrap, and why. All others end alike."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ nowhere in the result; listeners on loopback saw nobody; what ended a run has a 
 folders, mounts and control groups are back to what they were (the last four by the ``nothing_left`` fixture).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -26,6 +24,7 @@ from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.jail.template import TemplateJail
 from sandbox_kernel.model import describe_end
+from tests.waiting import until
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
 #: Every process of an attack has this name in its environment, with a value of its own.
@@ -193,7 +192,7 @@ def _content(path: Path) -> bytes:
 def threads() -> list[str]:
     """Threads of this process, but for those that serve all its sandboxes and live as long as it does."""
     assert wait_buried()
-    ours = ("sandbox-spawner", "sandbox-root-view", "sandbox-pool", "sandbox-run")
+    ours = ("sandbox-spawner", "sandbox-reaper", "sandbox-root-view", "sandbox-pool", "sandbox-run")
     return [thread.name for thread in threading.enumerate() if not thread.name.startswith(ours)]
 
 
@@ -233,8 +232,7 @@ def wait_for_fork(backend: ProcessBackend, request: ExecRequest) -> None:
     pool = shared_pool(backend.config.pool_size)
     walls = backend.walls(request, backend._recipe(request))
     pool.warm(walls)
-    while not pool._kinds[walls].spares:
-        os.sched_yield()
+    until(lambda: pool._kinds[walls].spares)
     assert isinstance(pool._kinds[walls].spares[0], TemplateJail)
 
 

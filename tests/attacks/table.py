@@ -5,8 +5,6 @@ Nothing here is typed by hand: how each attack ended comes from the record that 
 and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

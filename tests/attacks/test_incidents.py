@@ -3,8 +3,6 @@
 What the attack list tries already is named in ``ELSEWHERE``; the rest is tried below.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

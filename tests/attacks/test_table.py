@@ -1,7 +1,5 @@
 """The table of attacks: made of what tests saw, complete, and never better than that."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The project's attack list: what each line tries, in words, and what it is aimed at."""
 
-from __future__ import annotations
-
 #: Where a target of the list must have been tried.
 PLACES = {
     "P": ("bubblewrap", "pool", "landlock"),

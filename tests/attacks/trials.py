@@ -1,7 +1,5 @@
 """Runs each program behind every wall that holds one: started by bubblewrap, forked by a template, and Landlock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +37,12 @@ class Trial:
 
 
 def trials(attacks: Iterable[Attack]) -> list[ParameterSet]:
-    """Parameters for a test: every program everywhere. Programs of the attack list carry its mark."""
-    return [_parameter(attack, where) for attack in attacks for where in _places(attack)]
+    """Parameters for a test: every program of a table everywhere; `make test` tries the first in the first place alone.
+
+    Programs of the attack list carry its mark.
+    """
+    wanted = [(attack, where) for attack in attacks for where in _places(attack)]
+    return [_parameter(*trial, quick=trial == wanted[0]) for trial in wanted]
 
 
 def _places(attack: Attack) -> tuple[str, ...]:
@@ -49,8 +51,10 @@ def _places(attack: Attack) -> tuple[str, ...]:
     return "bubblewrap", "landlock"
 
 
-def _parameter(attack: Attack, where: str) -> ParameterSet:
+def _parameter(attack: Attack, where: str, *, quick: bool) -> ParameterSet:
     marks = [pytest.mark.attack(attack.id, where)] if attack.listed else []
+    if not quick:
+        marks.append(pytest.mark.slow)
     if where == "landlock":
         marks.append(keeps_signals_in)
     return pytest.param(Trial(attack, where), id=f"{attack.id}-{where}", marks=marks)

@@ -1,7 +1,5 @@
 """WebAssembly programs for tests, written as text, and a backend with a store of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -86,3 +84,19 @@ def run_wasm(wasm_backend: WasmBackend) -> Callable[..., ExecResult]:
 def guest_backend() -> WasmBackend:
     """A backend on this user's own store: languages are made ready once on a machine, not once a test run."""
     return WasmBackend()
+
+
+class User:
+    """Answers with these lines, and notes what it was asked and what was shown when it was."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines, self.shown, self.seen = list(lines), "", []
+
+    def hear(self, _stream: str, text: str) -> None:
+        self.shown += text
+
+    def ask(self, prompt: str, password: bool) -> str:
+        self.seen.append((prompt, self.shown))
+        if not self.lines:
+            raise EOFError("nobody is there")
+        return self.lines.pop(0)

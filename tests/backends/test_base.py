@@ -1,7 +1,5 @@
 """``validate_policy`` fails closed: what a backend would not enforce is refused before anything runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

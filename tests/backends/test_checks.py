@@ -1,7 +1,5 @@
 """What cannot be run is refused before anything starts; a host in trouble gives a typed error."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path
@@ -13,7 +11,7 @@ from benchmarks.soak_faults import without_descriptors
 from sandbox_kernel import Limits
 from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
 from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.backends.checks import Listener, check_files_fit, host_trouble, unless_terminal
+from sandbox_kernel.backends.checks import check_files_fit, host_trouble, unless_terminal
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -23,43 +21,34 @@ from sandbox_kernel.model import ExecRequest, Language
 
 
 def test_an_error_of_the_operating_system_is_typed_and_quoted() -> None:
-    with pytest.raises(BackendUnavailable, match="Too many open files"), host_trouble(None):
+    with pytest.raises(BackendUnavailable, match="Too many open files"), host_trouble():
         raise OSError(24, "Too many open files")
 
 
-def test_an_error_of_the_callers_listener_passes_as_it_is() -> None:
-    def on_output(stream: str, text: str) -> None:
+@pytest.mark.parametrize("name", ["on_output", "on_usage", "on_input"])
+def test_an_error_of_a_callback_of_the_caller_passes_as_it_is(name: str) -> None:
+    def callback(*given: object) -> str:
         raise BrokenPipeError("my own")
 
     backend = ProcessBackend(ProcessConfig(pool_size=0))
+    request = ExecRequest(language=Language.PYTHON, code="print(1, flush=True); input()", timeout=30)
     with pytest.raises(BrokenPipeError, match="my own"):
-        backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30), RunContext(on_output=on_output))
-    listener = Listener(on_output)
-    with pytest.raises(BackendUnavailable), host_trouble(listener):
-        raise BrokenPipeError("not from the listener")
+        backend.run(request, RunContext(**{name: callback}))
 
 
-def test_a_host_without_descriptors_says_so_and_loses_none(nothing_left: None) -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=0))
-    request = ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30)
-    assert backend.run(request).ok
+@pytest.mark.parametrize("kind", ["process", "wasm"])
+def test_a_host_without_descriptors_says_so_and_loses_none(
+    kind: str, nothing_left: None, tmp_path: Path, wat, say
+) -> None:
+    backend: ProcessBackend | WasmBackend = ProcessBackend(ProcessConfig(pool_size=0))
+    request = ExecRequest(language=Language.PYTHON, code="print('hi')", timeout=30)
+    if kind == "wasm":
+        backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), pool_size=0)
+        request = ExecRequest(language=Language.WASM, code=wat(say(3), "fd_write", data="hi\\n"), timeout=30)
+    else:
+        assert backend.run(request).ok
     told = []
-    for left in range(0, 30, 2):
-        with without_descriptors(left):
-            try:
-                assert backend.run(request).stdout == "1\n"
-            except SandboxError as error:
-                told.append(str(error))
-    assert told
-    assert [text for text in told if "Too many open files" not in text] == []
-    assert backend.run(request).ok
-
-
-def test_a_host_without_descriptors_says_so_for_wasm_too(nothing_left: None, tmp_path: Path, wat, say) -> None:
-    backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), pool_size=0)
-    request = ExecRequest(language=Language.WASM, code=wat(say(3), "fd_write", data="hi\\n"), timeout=30)
-    told = []
-    for left in (0, 4, 8, 12, 40):
+    for left in range(0, 30, 2) if kind == "process" else (0, 4, 8, 12, 40):
         with without_descriptors(left):
             try:
                 assert backend.run(request).stdout == "hi\n"
@@ -104,9 +93,14 @@ def test_files_up_to_the_size_of_the_folder_fit() -> None:
     check_files_fit(request((32 << 20) - 4096))
 
 
-def test_every_file_takes_whole_pages() -> None:
+def test_every_file_takes_whole_pages_and_backends_say_so_instead_of_failing_inside() -> None:
     with pytest.raises(InvalidRequest, match="2 files of 33558528 bytes do not fit into the work folder"):
         check_files_fit(request(32 << 20))
+    with pytest.raises(InvalidRequest, match="do not fit"):
+        ProcessBackend(ProcessConfig(pool_size=0)).run(request(33 << 20))
+    pytest.importorskip("wasmtime")
+    with pytest.raises(InvalidRequest, match="do not fit"):
+        WasmBackend().run(request(300 << 20, Language.WASM))
 
 
 def test_the_disk_limit_counts_where_it_is_the_smaller_one() -> None:
@@ -115,17 +109,6 @@ def test_the_disk_limit_counts_where_it_is_the_smaller_one() -> None:
     )
     with pytest.raises(InvalidRequest, match=r"limits\.disk_mb is 1"):
         check_files_fit(small)
-
-
-def test_the_process_backend_says_so_instead_of_failing_inside() -> None:
-    with pytest.raises(InvalidRequest, match="do not fit"):
-        ProcessBackend(ProcessConfig(pool_size=0)).run(request(33 << 20))
-
-
-def test_the_wasm_backend_says_so_instead_of_failing_inside() -> None:
-    pytest.importorskip("wasmtime")
-    with pytest.raises(InvalidRequest, match="do not fit"):
-        WasmBackend().run(request(300 << 20, Language.WASM))
 
 
 @pytest.mark.parametrize("given", ["print(1)", None, {"code": "1"}])

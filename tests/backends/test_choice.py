@@ -1,7 +1,5 @@
 """Where a run goes, and what its receipt says of it; nothing is run here."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel import ExecRequest, InvalidRequest, Language, ProcessConfig, SandboxPolicy

@@ -1,7 +1,5 @@
 """curl, the host's own behind the proxy and the one inside WebAssembly: methods, headers, files, exit codes, and refusals."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 from collections.abc import Iterator
@@ -75,6 +73,7 @@ def test_a_refused_curl_fails_and_is_told_with_the_option(box: Sandbox, port: in
 
 
 @pytest.mark.parametrize("backend", ["process", "wasm"])
+@pytest.mark.one_case
 def test_curl_reaches_nothing_without_a_rule(port: int, backend: str) -> None:
     with Sandbox(backend=backend) as closed:
         result = closed.run(f"curl -sS http://allowed.test:{port}/", "command")

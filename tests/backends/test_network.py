@@ -1,7 +1,5 @@
 """A jailed program reaches the domain that its policy allows, through the proxy, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import ssl
@@ -15,6 +13,7 @@ import pytest
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.languages import node
 from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.session.open_session import open_session
 from tests.conftest import need
 from tests.loopback_server import QuietHandler, serving
 
@@ -91,8 +90,6 @@ def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
 
 @pytest.mark.slow
 def test_each_cell_of_a_session_tells_what_it_did_not_reach() -> None:
-    from sandbox_kernel.session.open_session import open_session
-
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
@@ -110,11 +107,12 @@ def test_a_private_address_is_refused_even_with_the_whole_network_allowed(port: 
 
 
 @pytest.mark.attack("N09", "network")
-def test_an_allowed_domain_opens_no_direct_way(port: int) -> None:
+def test_an_allowed_domain_opens_no_direct_way_and_a_program_keeps_its_own_loopback(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
-    code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 3)"
-    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
-    assert "Connection refused" in result.stderr
+    code = f"{OWN_SERVER}\nimport socket\nsocket.create_connection(('127.0.0.1', {port}), 3)"
+    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=code, timeout=30))
+    assert result.stdout == "200\n200\n" and "Connection refused" in result.stderr, result.stderr
+    assert result.violations == ()
 
 
 def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
@@ -123,17 +121,30 @@ def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
     assert backend(port, SandboxPolicy.preset("standard")).run(request).stdout == "[]\n"
 
 
-@pytest.mark.slow
-def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(port: int) -> None:
-    from sandbox_kernel.session.open_session import open_session
+SESSION_GETS = {
+    "python": (
+        "import urllib.request\ndef get(h): return urllib.request.urlopen('http://' + h + ':PORT/').read().decode()",
+        "print(get('{}'))",
+    ),
+    "javascript": (
+        "const get = async (h) => (await fetch(`http://${h}:PORT/`)).text()",
+        "console.log(await get('{}'))",
+    ),
+}
 
+
+@pytest.mark.parametrize("language", SESSION_GETS)
+@pytest.mark.slow
+def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(
+    port: int, language: str
+) -> None:
+    define, call = SESSION_GETS[language]
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
-    with open_session(backend(port, policy), "python") as session:
-        code = f"import urllib.request\ndef get(h): return urllib.request.urlopen('http://' + h + ':{port}/').read()"
-        assert session.run(code).ok
-        assert session.run("print(get('allowed.test').decode())").stdout == f"served allowed.test:{port}\n"
-        refused = session.run("get('other.test')")
-        assert [violation.subject for violation in refused.violations] != []
+    with open_session(backend(port, policy), language) as session:
+        assert session.run(define.replace("PORT", str(port))).ok
+        result = session.run(call.format("allowed.test"))
+        assert result.stdout == f"served allowed.test:{port}\n", result.stderr
+        assert [violation.subject for violation in session.run(call.format("other.test")).violations] != []
         assert session.run("1").violations == ()
 
 
@@ -160,19 +171,6 @@ def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, mo
     assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
 
 
-@pytest.mark.slow
-def test_a_session_of_node_finds_the_proxy(port: int) -> None:
-    from sandbox_kernel.session.open_session import open_session
-
-    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
-    with open_session(backend(port, policy), "javascript") as session:
-        code = f"const get = async (h) => (await fetch(`http://${{h}}:{port}/`)).text()"
-        assert session.run(code).ok
-        result = session.run("console.log(await get('allowed.test'))")
-        assert result.stdout == f"served allowed.test:{port}\n", result.stderr
-        assert session.run("await get('other.test')").violations
-
-
 OWN_SERVER = """
 import http.server, threading, urllib.request
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
@@ -180,13 +178,6 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 for host in ("127.0.0.1", "localhost"):
     print(urllib.request.urlopen(f"http://{host}:{server.server_port}/", timeout=10).status)
 """
-
-
-def test_a_program_keeps_its_own_loopback_when_a_domain_is_allowed(port: int) -> None:
-    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
-    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=OWN_SERVER, timeout=30))
-    assert result.stdout == "200\n200\n", result.stderr
-    assert result.violations == ()
 
 
 def test_the_hosts_loopback_is_reached_only_where_host_and_policy_name_it(port: int) -> None:

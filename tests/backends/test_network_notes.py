@@ -1,11 +1,10 @@
 """Whoever tries the network without having asked for it is told how; nobody else is."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.backends.outcome import BESIDE, OPEN, NetworkSigns, network_notes
+from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
+from sandbox_kernel.model.notes import network_beside_proxy, network_open
 
 NO_NETWORK = SandboxPolicy.preset("standard")
 
@@ -82,20 +81,22 @@ def test_a_host_that_only_the_source_names_is_named_in_the_hint() -> None:
 def test_an_open_network_is_marked_in_the_receipt(backend: str) -> None:
     code = "console.log(1)"
     with Sandbox(SandboxPolicy.preset("standard").allow_network(), backend) as box:
-        assert box.run(code, "javascript").notes == (OPEN,)
+        assert box.run(code, "javascript").notes == (network_open(),)
         with box.session("javascript") as session:
             result = session.run(code)
-            assert result.notes == (OPEN,)
-            assert OPEN in result._repr_mimebundle_()[0]["text/plain"]
+            assert result.notes == (network_open(),)
+            assert network_open() in result._repr_mimebundle_()[0]["text/plain"]
     with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test"), backend) as box:
         assert box.run(code, "javascript").notes == ()
 
 
 def test_a_program_that_goes_past_the_proxy_is_told_to_use_it() -> None:
     with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test")) as box:
-        assert box.run("import socket; socket.create_connection(('a.test', 443))").notes == (BESIDE,)
+        assert box.run("import socket; socket.create_connection(('a.test', 443))").notes == (network_beside_proxy(),)
         with box.session() as session:
-            assert session.run("import socket; socket.create_connection(('a.test', 443))").notes == (BESIDE,)
+            assert session.run("import socket; socket.create_connection(('a.test', 443))").notes == (
+                network_beside_proxy(),
+            )
 
 
 def test_a_name_that_the_proxy_could_not_resolve_is_told_as_that() -> None:

@@ -1,13 +1,11 @@
 """The classification table: what the jail saw on the left, what the caller is told on the right. Pure."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.backends.outcome import judge_run, make_result, run_facts
+from sandbox_kernel.backends.outcome import judge_run, run_result
 from sandbox_kernel.jail.accounting.meter import Reading
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.gate_messages import Step, StepExit
@@ -156,7 +154,7 @@ def told(
     """The result that a caller gets."""
     asked = of or job()
     given = plan or ProgramPlan(steps=tuple(asked.steps))
-    return make_result(request, seen, run_facts(seen, asked, given, backend="process", isolation="process+sandbox"))
+    return run_result(request, seen, asked, given, backend="process", isolation="process+sandbox")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The process backend by its contract: programs, streams, environment, limits, files, and what a result says."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -9,6 +7,7 @@ import os
 import pickle
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -34,9 +33,13 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.walls import Walls
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+STANDARD = SandboxPolicy.preset("standard")
+needs_landlock = pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")
 
 
 @pytest.fixture
@@ -46,6 +49,26 @@ def backend() -> ProcessBackend:
 
 def python(code: str, **options: object) -> ExecRequest:
     return ExecRequest(language=Language.PYTHON, code=code, **{"timeout": 20, **options})  # type: ignore[arg-type]
+
+
+def behind(enforcer: str | None, policy: SandboxPolicy) -> ProcessBackend:
+    return ProcessBackend(ProcessConfig(pool_size=0), enforcer=enforcer, policy=policy)
+
+
+@pytest.fixture(params=["bubblewrap", pytest.param("landlock", marks=needs_landlock)])
+def enforcer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "seen").mkdir()
+    (folder / "seen" / "a").write_text("a")
+    (folder / "hidden").write_text("secret")
+    for path in (folder, folder / "seen", folder.parent, folder.parent.parent):
+        path.chmod(0o755)
+    return folder
 
 
 def command(code: str, **options: object) -> ExecRequest:
@@ -75,13 +98,15 @@ def test_timeout_enforcement_keeps_the_output_so_far(backend: ProcessBackend) ->
 def test_a_program_sees_nothing_of_the_hosts_environment(
     backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOST_SECRET", "leaked")
+    monkeypatch.setenv("HOST_SECRET", "leaked-value")
     result = backend.run(command("env", env={"MY_TEST_VAR": "visible"}))
     names = {line.split("=")[0] for line in result.stdout.splitlines()}
     assert "MY_TEST_VAR=visible" in result.stdout.splitlines()
     # PWD, SHLVL, OLDPWD and _ are bash's own.
     assert names - {"PWD", "SHLVL", "OLDPWD", "_"} == {"MY_TEST_VAR", "PATH", "HOME", "LANG"}
     assert "HOME=/box" in result.stdout
+    result = backend.run(command("cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; true"))
+    assert "leaked-value" not in result.stdout
 
 
 @settings(max_examples=4)
@@ -98,14 +123,6 @@ def test_a_program_sees_only_the_variables_that_it_was_given(env: dict[str, str]
     result = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy()).run(python(code, env=env))
     seen = json.loads(result.stdout)
     assert {name: value for name, value in seen.items() if name not in ("PATH", "HOME", "LANG")} == env
-
-
-def test_the_host_environment_is_not_in_any_proc_environ(
-    backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOST_SECRET", "leaked-value")
-    result = backend.run(command("cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; true"))
-    assert "leaked-value" not in result.stdout
 
 
 def test_nonzero_exit_code_is_a_result(backend: ProcessBackend) -> None:
@@ -133,10 +150,9 @@ def test_timeout_terminates_background_descendants(backend: ProcessBackend) -> N
 
 
 def test_normal_exit_terminates_background_descendants_and_does_not_wait(backend: ProcessBackend) -> None:
-    began = time.monotonic()
-    result = backend.run(command("nohup setsid sleep 60 & echo done", timeout=50))
+    # A result that waited for it would be a timeout.
+    result = backend.run(command("nohup setsid sleep 60 & echo done", timeout=20))
     assert (result.stdout, result.status) == ("done\n", Status.OK)
-    assert time.monotonic() - began < 40, "the result waited for a background process"
 
 
 def test_large_stdin_does_not_deadlock_against_output(backend: ProcessBackend) -> None:
@@ -169,11 +185,6 @@ def test_environment_precedence_is_sandbox_then_policy_then_request() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=policy)
     result = backend.run(command("echo $A $B $LANG", env={"B": "request"}))
     assert result.stdout == "policy request C\n"
-
-
-def test_there_is_no_default_timeout() -> None:
-    with pytest.raises(TypeError, match="timeout"):
-        ExecRequest(language=Language.PYTHON, code="1")  # type: ignore[call-arg]
 
 
 # Bytes at a cut, signals, the work folder, the policy's paths and capabilities.
@@ -231,31 +242,18 @@ def test_a_language_without_its_toolchain_says_so() -> None:
         backend.run(python("1"))
 
 
-def test_an_allowed_symlink_is_there_as_written_and_as_resolved(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "real").mkdir()
-    (folder / "real" / "a.txt").write_text("content")
-    (folder / "link").symlink_to(folder / "real")
-    for path in (folder, folder / "real", folder.parent, folder.parent.parent):
-        path.chmod(0o755)
-    policy = SandboxPolicy.preset("standard").allow_read(folder / "link")
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=policy)
-    code = f"print(open('{folder}/link/a.txt').read(), open('{folder}/real/a.txt').read())"
-    assert backend.run(python(code)).stdout == "content content\n"
+def test_an_allowed_symlink_is_there_as_written_and_as_resolved(data: Path, enforcer: str) -> None:
+    (data / "link").symlink_to(data / "seen")
+    code = f"print(open('{data}/link/a').read(), open('{data}/seen/a').read())"
+    assert behind(enforcer, STANDARD.allow_read(data / "link")).run(python(code)).stdout == "a a\n"
 
 
-def test_an_allowed_path_is_read_only_and_its_neighbours_are_not_there(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "seen").mkdir()
-    (folder / "seen" / "a").write_text("a")
-    (folder / "hidden").write_text("b")
-    policy = SandboxPolicy.preset("standard").allow_read(folder / "seen")
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=policy)
-    result = backend.run(command(f"ls {folder}; echo x > {folder}/seen/a; cat {folder}/seen/a"))
-    assert result.stdout.splitlines() == ["seen", "a"]
-    assert "Read-only file system" in result.stderr
+def test_an_allowed_path_is_read_only_and_its_neighbours_are_not_there(data: Path, enforcer: str) -> None:
+    code = f"ls {data}; cat {data}/hidden; echo x > {data}/seen/a; cat {data}/seen/a"
+    result = behind(enforcer, STANDARD.allow_read(data / "seen")).run(command(code))
+    listed, refused = ("seen\n", "Read-only file system") if enforcer == "bubblewrap" else ("", "Permission denied")
+    assert result.stdout == f"{listed}a" and refused in result.stderr
+    assert (data / "seen" / "a").read_text() == "a"
 
 
 def test_a_read_write_path_is_written_on_the_host_and_belongs_to_the_caller(
@@ -284,14 +282,15 @@ def test_a_path_that_does_not_resolve_is_a_policy_violation_before_anything_runs
         ProcessBackend(ProcessConfig(pool_size=0), policy=policy).run(python("1"))
 
 
-def test_without_spawning_no_process_starts_but_threads_do() -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy())
+@pytest.mark.parametrize("walls", ["bubblewrap", pytest.param("landlock", marks=needs_landlock), None])
+def test_without_spawning_no_process_starts_but_threads_do(walls: str | None) -> None:
     code = (
         "import os, subprocess, threading\nt = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
         "for act in (os.fork, lambda: subprocess.run(['true']), lambda: os.posix_spawn('/bin/true', ['true'], {})):\n"
         "  try: act(); print('STARTED')\n  except OSError as error: print(error.strerror)"
     )
-    assert backend.run(python(code)).stdout.splitlines() == ["thread", *["Operation not permitted"] * 3]
+    lines = behind(walls, SandboxPolicy()).run(python(code)).stdout.splitlines()
+    assert lines == ["thread", *["Operation not permitted"] * 3]
 
 
 def test_inside_is_an_ordinary_user_with_no_capability_and_its_own_processes(backend: ProcessBackend) -> None:
@@ -446,8 +445,6 @@ def test_a_failing_callback_ends_the_run_and_is_raised(backend: ProcessBackend) 
 
 
 def test_a_result_is_picklable_and_json_safe(backend: ProcessBackend) -> None:
-    import json
-
     result = backend.run(python("print(1)"))
     assert pickle.loads(pickle.dumps(result)) == result
     assert json.loads(json.dumps(result.to_dict()))["stdout"] == "1\n"
@@ -489,13 +486,6 @@ def test_a_file_that_a_module_holds_open_is_flushed_at_the_end(backend: ProcessB
     assert backend.run(python(code)).stdout == "kept"
 
 
-def test_a_traceback_shows_the_cells_line_and_none_of_ours(backend: ProcessBackend) -> None:
-    result = backend.run(python("def f():\n    return 1 / 0\n\nf()"))
-    assert 'File "/cell/cell.py", line 2, in f' in result.stderr
-    assert "return 1 / 0" in result.stderr
-    assert "gate.py" not in result.stderr
-
-
 def test_multiprocessing_spawn_finds_the_program_again(backend: ProcessBackend) -> None:
     code = (
         "import multiprocessing as mp\ndef work(q): q.put(42)\n"
@@ -530,8 +520,7 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
         taken.append(jail)
         if len(taken) == 1:
             os.kill(jail.init_pid, signal.SIGKILL)
-            while jail.alive:
-                os.sched_yield()
+            until(lambda: not jail.alive)
         return jail
 
     monkeypatch.setattr(backend._pool, "take", dying)

@@ -1,7 +1,5 @@
 """A program of any language that reads its standard input can ask whoever runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail import input_prompts
 from sandbox_kernel.jail.input_prompts import CannotTell
+from tests.backends.conftest import User
 from tests.conftest import need
 
 PROGRAMS = {
@@ -27,22 +26,6 @@ PROGRAMS = {
         ' scanf("%8s", a); scanf("%d", &b); printf("%s %d\\n", a, b); return 0; }'
     ),
 }
-
-
-class User:
-    """Answers with these lines, and notes what was shown when it was asked."""
-
-    def __init__(self, *lines: str) -> None:
-        self.lines, self.shown, self.seen = list(lines), "", []
-
-    def hear(self, _stream: str, text: str) -> None:
-        self.shown += text
-
-    def ask(self, prompt: str, password: bool) -> str:
-        self.seen.append(self.shown)
-        if not self.lines:
-            raise EOFError("nobody is there")
-        return self.lines.pop(0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +51,7 @@ def test_a_program_gets_a_line_whenever_it_waits_for_one(backend: ProcessBackend
 def test_what_was_printed_before_a_question_is_shown_before_it(backend: ProcessBackend) -> None:
     user = User("Ada", "36")
     run(backend, user, PROGRAMS[Language.PYTHON])
-    assert user.seen == ["name? ", "name? age? "]
+    assert [shown for _, shown in user.seen] == ["name? ", "name? age? "]
 
 
 def test_where_nobody_can_be_asked_the_input_ends_and_nobody_is_asked_again(backend: ProcessBackend) -> None:

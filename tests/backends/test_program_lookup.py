@@ -1,7 +1,5 @@
 """A program by its name: run with its arguments as they are, and refused before anything starts when it is not inside."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

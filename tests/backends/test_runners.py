@@ -1,9 +1,6 @@
 """Runs that go to a runner end as they do in this process; a runner that dies harms nobody."""
 
-from __future__ import annotations
-
 import os
-import select
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +20,7 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Note, NoteKind, Status
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from tests.conftest import descendants, end_spares
+from tests.waiting import until_gone
 
 
 def python(code: str, **given: object) -> ExecRequest:
@@ -171,21 +169,8 @@ def test_a_runner_that_is_killed_takes_its_jails_along_and_the_next_run_works(
     with pytest.raises(BackendUnavailable, match="ended before the program did"):
         crowded.run(python("print('runs', flush=True)\nwhile True: pass"), RunContext(on_output=kill))
     assert inside
-    for pid in inside:
-        wait_until_gone(pid)
+    until_gone(*inside)
     assert crowded.run(python("print('on')")).stdout == "on\n"
-
-
-def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not a child of ours; the test's time limit ends a wait in vain."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        select.select([fd], [], [])
-    finally:
-        os.close(fd)
 
 
 def test_a_runner_that_ended_before_the_run_began_leaves_the_run_to_this_process(crowded: ProcessBackend) -> None:
@@ -194,7 +179,7 @@ def test_a_runner_that_ended_before_the_run_began_leaves_the_run_to_this_process
     with crowd.one_more(may_move=True) as runner:
         assert runner is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until_gone(pid)
+        until_gone(pid)
         result = crowded.run(python("print('here')"))
     assert result.stdout == "here\n"
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from benchmarks.bench_samples import Samples
 
 

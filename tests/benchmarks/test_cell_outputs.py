@@ -1,7 +1,5 @@
 """What counts as the same output of both kernels, and what does not."""
 
-from __future__ import annotations
-
 from benchmarks.cell_outputs import comparable
 from benchmarks.compare_outputs import Comparison
 from sandbox_kernel.receipt import MARK, MIME

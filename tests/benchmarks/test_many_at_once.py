@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 
 from benchmarks.many_at_once import Contender, Pace, turn

@@ -1,7 +1,5 @@
 """The faults of the soaks hurt what belongs to the soak, and nothing else."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

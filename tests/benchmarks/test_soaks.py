@@ -1,7 +1,5 @@
 """The short forms of the soaks: each fault once, every result accounted for, nothing left behind."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

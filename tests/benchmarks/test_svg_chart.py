@@ -1,7 +1,5 @@
 """Charts are text: what they say and where it lies is read from it."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 

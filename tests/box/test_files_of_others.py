@@ -1,7 +1,5 @@
 """What a session, a run or the host has in a shared folder is not lost to what another one does there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import pytest
 
 from sandbox_kernel import BackendUnavailable, InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -56,8 +55,7 @@ def test_what_the_host_writes_counts_more_than_an_older_change_of_a_thread() -> 
         session.run(f"import os, threading\nthreading.Timer(0.2, lambda: exec({later!r})).start()")
         assert session._supervisor.live is not None
         seen = session._supervisor.live.jail.box_fd
-        while "gone" in os.listdir(seen):
-            os.sched_yield()  # the cell has ended long ago
+        until(lambda: "gone" not in os.listdir(seen))  # the cell has ended long ago
         for name in ("config", "gone"):
             box.write_file(name, "newer")
         assert session.run("print(open('config').read(), open('gone').read())").stdout == "newer newer\n"

@@ -203,7 +203,7 @@ def test_without_functions_there_is_no_command_no_module_and_no_global_name(back
         if backend == "wasm":
             assert plain.run("host x", "command").exit_code == 127
         else:
-            assert plain.run("echo $HOST_HATCH; ls /cell", "command").stdout == "\ncell.sh\n"
+            assert plain.run("echo $HOST_CALL_SOCKET; ls /cell", "command").stdout == "\ncell.sh\n"
 
 
 PYTHON = """

@@ -3,8 +3,6 @@
 Behind every wall that this machine has: with a layer (with and without kept templates), and on a private copy.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import Conflict, InvalidRequest, ProcessConfig, Sandbox
+from sandbox_kernel import Conflict, InvalidRequest, ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.session import Session
@@ -51,6 +49,32 @@ def test_a_program_sees_the_folder(box: Sandbox, project: Path, request: pytest.
     copied = request.node.callspec.params["box"] == "copy"
     assert result.here == ("copy" if copied else "layer")
     assert (NoteKind.COPIED_FOLDER in [note.kind for note in result.notes]) == copied
+
+
+@pytest.mark.one_case
+def test_the_folder_is_also_at_its_own_path_where_a_layer_can_be(
+    box: Sandbox, project: Path, request: pytest.FixtureRequest
+) -> None:
+    code = (
+        f"import os; p = {str(project)!r}\n"
+        "open(p + '/own.txt', 'w').write('hi'); print(open('own.txt').read(), sorted(os.listdir(p)))"
+    )
+    result = box.run(code)
+    if request.node.callspec.params["box"] != "copy":
+        assert result.stdout == "hi ['data', 'link', 'own.txt', 'run.sh', 'src']\n", result.stderr
+        assert kinds(box.diff()) == {"own.txt": "created"}
+    assert untouched(project)
+
+
+def test_an_environment_inside_of_the_folder_is_read_only_at_its_own_path(project: Path) -> None:
+    (project / ".venv").mkdir()
+    (project / ".venv/lib.py").write_text("x = 1\n")
+    policy = SandboxPolicy.preset("standard").allow_read(str(project / ".venv"))
+    with Sandbox(policy, here=project) as box:
+        result = box.run(
+            f"p = {str(project)!r}\nprint(open(p + '/.venv/lib.py').read())\nopen(p + '/.venv/lib.py', 'a')"
+        )
+    assert result.stdout == "x = 1\n\n" and "Read-only" in result.stderr
 
 
 @pytest.mark.one_case
@@ -290,3 +314,20 @@ def test_the_report_lists_what_is_hidden(project: Path) -> None:
         assert ".env" in box.report().hidden
     with Sandbox() as box:
         assert box.report().hidden == ()
+
+
+def test_what_the_host_has_no_work_left_to_keep_is_kept_after_the_next_cell(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MAX_WORK_S", "WORK_SHARE"):
+        monkeypatch.setattr(f"sandbox_kernel.session.cell.displays.{name}", 0.0)
+    with box.session() as session:
+        first = session.run("for number in range(1100):\n    open(f'{number:04}.txt', 'w').write('made')")
+        assert "600 changed files are kept when the next cell ends" in str(first.notes)
+        assert len(box.diff()) == 500
+        second = session.run("import os\nos.unlink('0999.txt'); open('1099.txt', 'w').write('later')")
+        assert "kept when the next cell ends" in str(second.notes)
+        assert "kept when" not in str(session.run("pass").notes)
+        kept = {change.path for change in box.diff()}
+        assert kept == {f"{number:04}.txt" for number in range(1100) if number != 999}
+        assert box.read_file("1099.txt") == b"later"

@@ -1,7 +1,5 @@
 """Many runs at once: in order, and stopped together."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

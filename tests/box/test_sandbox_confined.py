@@ -1,7 +1,5 @@
 """What a sandbox must not be able to do, on both backends and with a secret really outside."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -160,6 +158,7 @@ def test_timeout_prevents_hang(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "wasm"])
+@pytest.mark.one_case
 def test_sandboxes_do_not_see_each_other(backend: str) -> None:
     with Sandbox(backend=backend) as one, Sandbox(backend=backend) as two:
         one.write_file("mine.txt", SECRET)

@@ -1,7 +1,5 @@
 """The facade and the network: fetches, runs and their audit log, private hosts by name, refusals that say what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,4 +1,6 @@
-"""Fixtures of the browser tests: one server and one Chromium for all of them, one fresh tab for each.
+"""Fixtures of the browser tests: one server and one browser for all of them, one fresh tab for each.
+
+Every test runs in Chromium; those marked ``firefox`` run in a stock Firefox too, after the others.
 
 They end with the package (it is one for their sake), not with the session: while Playwright runs, its thread has a
 running event loop, and no other test of that process could start one.
@@ -10,14 +12,14 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import need
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, BrowserType, Playwright
 
     from tests.browser.lab_page import LabPage
     from tests.browser.lab_server import LabServer
@@ -30,22 +32,57 @@ FLAGS = (
 )
 
 
+#: What Playwright and Firefox leave out where they may: connections ahead of a request, and WebRTC to this machine.
+PREFERENCES = {"network.http.speculative-parallel-limit": 6, "media.peerconnection.ice.loopback": True}
+#: Where each browser may be, first found first, and how Playwright starts it. A stock Firefox speaks WebDriver BiDi.
+PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "firefox": ("firefox-esr", "firefox")}
+LAUNCH: dict[str, dict[str, Any]] = {
+    "chromium": {"args": [*FLAGS]},
+    "firefox": {"channel": "moz-firefox", "firefox_user_prefs": PREFERENCES},
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "browser" in metafunc.fixturenames:
+        names = ("chromium", "firefox") if metafunc.definition.get_closest_marker("firefox") else ("chromium",)
+        cases = [pytest.param(name, id=pytest.HIDDEN_PARAM if name == "chromium" else name) for name in names]
+        metafunc.parametrize("browser", cases, indirect=True, scope="package")
+
+
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
+def playwright() -> Iterator[Playwright]:
     need(importlib.util.find_spec("playwright"), "playwright is not installed: pip install playwright")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    need(found, "no chromium on PATH: apt-get install chromium")
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=ACTION_MILLISECONDS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS])
-        yield browser
-        browser.close()
+    with sync_playwright() as started:
+        yield started
 
 
 @pytest.fixture(scope="package")
-def lab_server(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+def browser(playwright: Playwright, request: pytest.FixtureRequest) -> Iterator[Browser]:
+    from playwright.sync_api import Error
+
+    name: str = request.param
+    kind: BrowserType = getattr(playwright, name)
+    started = kind.launch(**options_of(name))
+    try:
+        started.new_page().close()
+    except Error as error:
+        need(False, f"this Playwright cannot drive {name} {started.version}: {error.message}")
+    yield started
+    started.close()
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """How Playwright starts this browser; without it the test is skipped."""
+    found = next(filter(None, map(shutil.which, PROGRAMS[name])), None)
+    need(found, f"no {name} on PATH: apt-get install {PROGRAMS[name][0]}")
+    return {"executable_path": found, **LAUNCH[name]}
+
+
+@pytest.fixture(scope="package")
+def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     from tests.browser.lab_server import running_lab
 
     with running_lab(tmp_path_factory.mktemp("lab")) as server:
@@ -53,9 +90,9 @@ def lab_server(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="package")
-def browser_profile(chromium: Browser) -> Iterator[BrowserContext]:
+def browser_profile(browser: Browser) -> Iterator[BrowserContext]:
     """One profile for all tests: JupyterLab's scripts are fetched once."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(ACTION_MILLISECONDS)
     yield context
     context.close()

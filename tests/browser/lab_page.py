@@ -1,7 +1,5 @@
 """JupyterLab as a user sees it: open a notebook, look at its cells, press keys. Every wait is for a condition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

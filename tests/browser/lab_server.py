@@ -1,7 +1,5 @@
 """One JupyterLab server for the browser tests: private folders, a free port, this tree's extension and kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -106,6 +104,8 @@ def _environment(home: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / "state"),
         # Cells of these tests are the project's own; panel/test_rights.py has kernels of the other settings.
         "SANDBOX_KERNEL_LINES": "all",
+        # Not those of a page: programs that use up their memory must not use a quarter of this machine's.
+        "SANDBOX_KERNEL_OPTIONS": "--timeout=30s --memory=512M",
     }
     (home / "state").mkdir(mode=0o700)
     wrap = [sys.executable, "-m", "sandbox_kernel", "wrap", "python3", "--name", WRAPPED]

@@ -1,7 +1,5 @@
 """Texts through the renderers of a notebook page, many at a time, and what in the result could act."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from playwright.sync_api import Page

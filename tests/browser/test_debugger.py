@@ -1,7 +1,5 @@
 """JupyterLab's debugger panel with the Sandbox kernel: breakpoint, variables, step, continue."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

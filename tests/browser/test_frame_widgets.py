@@ -1,7 +1,5 @@
 """Widgets in JupyterLab, of a sandboxed session and of a wrapped ipykernel: drawn in frames, moved there, heard in Python."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest
@@ -41,6 +39,7 @@ def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
+@pytest.mark.firefox
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
 def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) -> None:
     cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT, OUTPUTS]
@@ -73,7 +72,12 @@ def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) 
     expect(caught.get_by_text("a red word", exact=True)).to_have_css("color", "rgb(231, 92, 88)")
     expect(caught.locator("strong")).to_have_text("Markdown")  # the widget showed the name of its class
     expect(caught.locator("pre", has_text="ZeroDivisionError").first).to_contain_text("1/0")  # its traceback
+    lab.set_theme("JupyterLab Dark")
+    place = lab.output(4).locator(".jp-SandboxFrame-place")
+    for shown in (place, place.frame_locator("iframe").locator("html"), caught.locator("html")):
+        expect(shown).to_have_css("color-scheme", "dark")  # else a frame does not show the page behind it
     lab.screenshot(f"frames-widgets-{kernel}")
+    lab.set_theme("JupyterLab Light")
 
 
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
@@ -107,3 +111,23 @@ def test_a_figure_is_drawn_as_before_when_the_cell_that_changed_it_is_rolled_bac
     lab.output(2).locator(".jp-Stdin-input").press("Enter")
     lab.select_cell(0)  # a frame out of sight is drawn when the user comes back to it
     expect(title).to_have_text("before")
+
+
+def test_a_widget_that_a_callback_draws_gets_its_code_also_in_an_older_frame(lab: LabPage) -> None:
+    need(importlib.util.find_spec("ipympl"), "ipympl is not installed")
+    draw = "import ipywidgets, matplotlib.pyplot as plt\n@ipywidgets.interact(k=(1, 20))\ndef draw(k=3): plt.plot([0, k]); plt.show()"
+    lab.server.write_notebook(
+        "older.ipynb", notebook_of(*map(code_cell, [draw, "%matplotlib widget"]), kernel="sandbox")
+    )
+    lab.open("older.ipynb")
+    lab.command("notebook:run-cell")
+    expect(inner(lab, 0).locator("img")).to_be_visible()
+    lab.select_cell(1)
+    lab.command("notebook:run-cell")
+    handle = inner(lab, 0).locator(".noUi-handle")
+    handle.click()
+    lab.page.keyboard.press("ArrowRight")
+    expect(inner(lab, 0).locator(".jupyter-matplotlib-canvas-div, .jupyter-matplotlib-figure").first).to_be_visible()
+    expect(inner(lab, 0).locator("body")).not_to_contain_text("error")
+    expect(lab.output(0)).not_to_contain_text("interactive output")
+    lab.screenshot("older-frame")

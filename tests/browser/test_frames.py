@@ -1,7 +1,5 @@
 """Interactive output of a sandbox in real pages: drawn in frames, and nothing reaches the network."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -14,6 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 PLOTLY = "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(x=['a', 'b'], y=[3, 5]))\nfig"
 
 
+@pytest.mark.firefox
 def test_the_next_figure_is_drawn_in_a_frame_that_has_the_library_already(own_lab: LabPage) -> None:
     lab = own_lab
     lab.server.write_notebook("spare.ipynb", notebook_of(code_cell(PLOTLY), code_cell("fig"), kernel="sandbox"))

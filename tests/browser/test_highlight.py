@@ -1,7 +1,5 @@
 """Cells are coloured by the language of their %%sandbox line, checked by the colour of a keyword on the page."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
@@ -41,24 +39,18 @@ def test_every_language_is_drawn_with_its_own_keywords(lab: LabPage) -> None:
     lab.screenshot("highlighting")
 
 
-def test_the_colours_follow_the_language_while_it_is_typed(lab: LabPage) -> None:
+def test_the_colours_follow_the_language_while_it_is_typed_and_go_with_the_magic(lab: LabPage) -> None:
     lab.server.write_notebook("typing.ipynb", notebook_of(code_cell("def fn(): pass")))
     lab.open("typing.ipynb")
     keyword = lab.theme_colour("--jp-mirror-editor-keyword-color")
     lab.wait_for_colour(0, "def", keyword)
-    lab.edit_cell(0, "%%sandbox rust\nfn def")
-    lab.wait_for_colour(0, "fn", keyword)
-    lab.edit_cell(0, "%%sandbox python\ndef fn")
-    lab.wait_for_colour(0, "def", keyword)
-
-
-def test_a_cell_that_loses_the_magic_is_the_kernels_again(lab: LabPage) -> None:
-    lab.server.write_notebook("magic-gone.ipynb", notebook_of(code_cell("%%sandbox rust\nfn main() {}")))
-    lab.open("magic-gone.ipynb")
-    keyword = lab.theme_colour("--jp-mirror-editor-keyword-color")
-    lab.wait_for_colour(0, "fn", keyword)
-    lab.edit_cell(0, "import fn")
-    lab.wait_for_colour(0, "import", keyword)
+    for source, word in (
+        ("%%sandbox rust\nfn def", "fn"),
+        ("%%sandbox python\ndef fn", "def"),
+        ("import fn", "import"),
+    ):
+        lab.edit_cell(0, source)
+        lab.wait_for_colour(0, word, keyword)
 
 
 def test_an_unknown_language_and_the_magic_line_have_no_keywords(lab: LabPage) -> None:

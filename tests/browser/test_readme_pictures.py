@@ -1,7 +1,6 @@
 """The pictures of the README: what this machine really showed. ``make screenshots`` puts them where the README looks."""
 
-from __future__ import annotations
-
+import importlib.util
 import os
 import re
 import shutil
@@ -12,11 +11,15 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.conftest import need
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 #: Set by ``make screenshots``.
 FOLDER = os.environ.get("SANDBOX_KERNEL_PICTURES", "")
+
+#: Wide enough for the words of the toolbar.
+WIDTH = 1220
 
 ROWS = """rows = [(year, year % 7 * 3) for year in range(2019, 2027)]
 open('rows.csv', 'w').writelines(f'{year},{count}\\n' for year, count in rows)
@@ -32,11 +35,12 @@ CELLS = (
     "len(rows)",
 )
 PANEL_CELLS = (
-    "%sandbox --here\nprices = [int(line) for line in open('prices.csv')]",
-    "prices.append(13)\nprint(13, file=open('prices.csv', 'a'))",
-    "total = sum(prices)",
-    "average = sum(prices) / len(prices)\naverage",
+    "%sandbox --here\nimport pandas as pd\nsales = pd.read_csv('sales.csv')",
+    "sales['total'] = sales.units * sales.price",
+    "clean = sales.dropna()",
+    "clean = sales.fillna({'units': 0, 'total': 0})\nclean.to_csv('clean.csv', index=False)\nclean",
 )
+SALES = "shop,units,price\nNorth,12,2.5\nSouth,,3.0\nEast,7,2.0\nWest,,4.5\n"
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def tall(lab: LabPage) -> Iterator[LabPage]:
     usual = lab.page.viewport_size
     assert usual is not None
     lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
-    lab.page.set_viewport_size({"width": 1180, "height": 1400})
+    lab.page.set_viewport_size({"width": WIDTH, "height": 1400})
     yield lab
     lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
     lab.page.set_viewport_size(usual)
@@ -97,25 +101,26 @@ def test_the_picture_of_the_report_has_a_row_that_is_open(tall: LabPage) -> None
 
 
 def test_the_picture_of_the_side_panel_has_a_branch_that_is_compared(tall: LabPage) -> None:
+    need(importlib.util.find_spec("pandas"), "pandas is not installed")
     folder = tall.server.folder / "shop"
     folder.mkdir(exist_ok=True)
-    (folder / "prices.csv").write_text("3\n5\n8\n")
-    tall.server.write_notebook("shop/prices.ipynb", notebook_of(*map(code_cell, PANEL_CELLS), kernel="sandbox"))
-    tall.open("shop/prices.ipynb")
+    (folder / "sales.csv").write_text(SALES)
+    tall.server.write_notebook("shop/sales.ipynb", notebook_of(*map(code_cell, PANEL_CELLS), kernel="sandbox"))
+    tall.open("shop/sales.ipynb")
     run_cells(tall, 0, 1, 2)
-    tall.notebook.locator('jp-button[data-command="sandbox-kernel:time"]').click()
+    tall.command("sandbox-kernel:time")
     panel = tall.page.locator(".jp-SandboxPanel")
-    left = panel.get_by_role("treeitem").filter(has_text="prices.append")
+    left = panel.get_by_role("treeitem").filter(has_text="sales[")
     left.click()
     panel.get_by_role("button", name="Go there").click()
     expect(left).to_have_attribute("aria-current", "true")
     run_cells(tall, 3)
     expect(panel.get_by_role("treeitem")).to_have_count(5)
-    panel.get_by_role("treeitem").filter(has_text="total").click()
+    panel.get_by_role("treeitem").filter(has_text="dropna").click()
     panel.get_by_role("button", name="Compare with").click()
     expect(panel.get_by_role("region", name="difference")).to_be_visible()
     tall.page.mouse.move(0, 0)
     taken = tall.screenshot("panel")
-    tall.page.screenshot(path=taken, clip={"x": 0, "y": 0, "width": 1180, "height": 560})
+    tall.page.screenshot(path=taken, clip={"x": 0, "y": 0, "width": WIDTH, "height": 700})
     if FOLDER:
         shutil.copy(taken, Path(FOLDER) / "panel.png")

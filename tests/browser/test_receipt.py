@@ -1,7 +1,5 @@
 """The receipt of a run as JupyterLab draws it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from functools import partial
@@ -60,7 +58,7 @@ def test_a_run_with_nothing_notable_takes_no_place_and_shows_time_and_memory_on_
         "Sandbox run: ok, python, isolated process, time 123 ms of 5 s, memory 12 MB of 256 MB"
     )
     summary.click()
-    expect(lab.receipt(0).locator("dl")).to_contain_text("process+sandbox")
+    expect(lab.receipt(0).locator("dl")).to_contain_text("isolated process")
     lab.screenshot("receipt-open")
 
 

@@ -3,8 +3,6 @@
 ``SANDBOX_KERNEL_PAGE_TEXTS=20000`` (and ``SANDBOX_KERNEL_PAGE_SEED``) makes the run as long as you like.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

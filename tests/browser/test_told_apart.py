@@ -1,7 +1,5 @@
 """In a real page: a forged answer leaves the cell as it is, and what a sandbox shows does not pass for ours."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from playwright.sync_api import Locator, expect

@@ -1,7 +1,5 @@
 """``sandbox-kernel run --here``: the folder, the patch, applying, and the question at the end."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """``sandbox-kernel run`` starts quickly: it imports what one run needs, and leaves as soon as the output is out."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -48,36 +46,26 @@ def test_a_run_imports_no_module_that_it_does_not_need() -> None:
         assert found <= parts, f"run imports {found - parts} of {room}"
 
 
-def test_the_program_leaves_when_its_output_is_out_and_keeps_its_exit_code() -> None:
-    code = (
-        "import atexit, sys\n"
-        "from sandbox_kernel import cli\n"
-        "class Late:\n"
-        "    def __del__(self): print('taken apart')\n"
-        "late = Late()\n"
-        "atexit.register(print, 'left in order')\n"
-        "cli.enter()"
-    )
-    words = ["run", "-q", "-c", "print('out', flush=False); raise SystemExit(7)"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+def entered(before: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Enter the command line in a process of its own, behind code of the test."""
+    return subprocess.run(
+        [sys.executable, "-c", f"from sandbox_kernel import cli\n{before}\ncli.enter()", *words],
+        capture_output=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert done.returncode == 7
-    assert done.stdout == b"out\nleft in order\n"
-    assert done.stderr == b""
+
+
+def test_the_program_leaves_when_its_output_is_out_and_keeps_its_exit_code() -> None:
+    before = (
+        "import atexit\nclass Late:\n    def __del__(self): print('taken apart')\n"
+        "late = Late()\natexit.register(print, 'left in order')"
+    )
+    done = entered(before, "run", "-q", "-c", "print('out', flush=False); raise SystemExit(7)")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\nleft in order\n", b"")
 
 
 def test_a_thread_that_still_works_is_waited_for() -> None:
-    code = (
-        "import threading\n"
-        "from sandbox_kernel import cli\n"
-        "main = threading.main_thread()\n"
-        "threading.Thread(target=lambda: (main.join(), print('done'))).start()\n"
-        "cli.enter()"
+    before = (
+        "import threading\nmain = threading.main_thread()\n"
+        "threading.Thread(target=lambda: (main.join(), print('done'))).start()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.stdout.endswith(b"done\n")
+    assert entered(before, "--version").stdout.endswith(b"done\n")

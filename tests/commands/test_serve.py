@@ -1,7 +1,5 @@
 """``sandbox-kernel serve`` as a process: its address and token, one run, and the end by SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

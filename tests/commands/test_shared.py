@@ -1,7 +1,5 @@
 """Output of ``sandbox-kernel run`` on a terminal and in a pipe."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

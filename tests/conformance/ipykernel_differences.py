@@ -4,8 +4,6 @@ For the files that it runs, ``test_ipykernel_tests.py`` holds the kernel to this
 fails ours, and so does one that is in ``DIFFERENCES`` and passes. ``docs/ipykernel.md`` shows the list; ``python docs/generate.py`` writes it there.
 """
 
-from __future__ import annotations
-
 #: Reason, then the tests that differ for it.
 DIFFERENCES: dict[str, tuple[str, ...]] = {
     "A receipt stands below each cell; the test expects no output of a cell that prints nothing.": (

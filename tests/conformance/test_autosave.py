@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 from jupyter_client import BlockingKernelClient
+
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -30,24 +30,13 @@ def shown(client, code):
     return "\n".join(str(content.get("data", content.get("text"))) for _, content in outputs)
 
 
-def wait_until(seen) -> None:
-    end = time.monotonic() + 60
-    while not seen():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def wait_for_a_file(folder: Path) -> None:
-    wait_until(lambda: list(folder.rglob("last/python")))
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_the_kernel_after_a_killed_one_offers_its_last_state_and_goes_on_with_it(kernels, tmp_path):
     first = kernels()
     assert "Autosave is on" in shown(first, "%sandbox autosave 1s")
     shown(first, "x = [40]\ny = x\nopen('note.txt', 'w').write('kept')")
-    wait_for_a_file(tmp_path / "cache")
+    until(lambda: list((tmp_path / "cache").rglob("last/python")))
     os.kill(first.pid, signal.SIGKILL)
 
     second = kernels()
@@ -114,7 +103,7 @@ def test_the_last_minutes_of_a_kernel_outlive_its_killed_server(tmp_path):
     env = {**os.environ, "JPY_SESSION_NAME": str(tmp_path / "n.ipynb"), "SANDBOX_KERNEL_CACHE": str(cache)}
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=env) as server:
         try:
-            wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+            until(lambda: file.exists() and file.read_text().endswith("}"))
             client = BlockingKernelClient(connection_file=str(file))
             client.load_connection_file()
             client.start_channels()
@@ -124,4 +113,4 @@ def test_the_last_minutes_of_a_kernel_outlive_its_killed_server(tmp_path):
             client.stop_channels()
         finally:
             server.kill()
-    wait_until(lambda: list(cache.rglob("last/python")))
+    until(lambda: list(cache.rglob("last/python")))

@@ -3,8 +3,6 @@
 What differs on purpose stands in ``ipykernel_differences.py``, with the reason.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

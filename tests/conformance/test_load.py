@@ -3,22 +3,18 @@
 import pytest
 
 
-@pytest.mark.slow
-def test_a_hundred_thousand_lines_arrive_complete_and_in_few_messages(kernel):
-    request = kernel.kc.execute("%%sandbox --output 4M --quiet\nfor i in range(100_000): print(i)", allow_stdin=False)
+@pytest.mark.parametrize(
+    ("lines", "flush", "messages"),
+    [(20_000, True, 20_001), pytest.param(100_000, False, 500, marks=pytest.mark.slow)],
+)
+def test_a_hundred_thousand_lines_arrive_complete_and_in_few_messages(kernel, lines, flush, messages):
+    code = f"%%sandbox --output 4M --quiet\nfor i in range({lines}): print(i, flush={flush})"
+    request = kernel.kc.execute(code, allow_stdin=False)
     # Read the reply first, as nbval and Jupyter's own suite do: that is when queues overflow.
     assert kernel.reply(request, timeout=60)["status"] == "ok"
     streams = [content["text"] for kind, content in kernel.outputs(request) if kind == "stream"]
-    assert "".join(streams) == "".join(f"{i}\n" for i in range(100_000))
-    assert len(streams) < 500
-
-
-def test_lines_printed_one_by_one_are_complete_too(kernel):
-    code = "%%sandbox --quiet\nfor i in range(20_000): print(i, flush=True)"
-    request = kernel.kc.execute(code, allow_stdin=False)
-    assert kernel.reply(request, timeout=60)["status"] == "ok"
-    text = "".join(content["text"] for kind, content in kernel.outputs(request) if kind == "stream")
-    assert text == "".join(f"{i}\n" for i in range(20_000))
+    assert "".join(streams) == "".join(f"{i}\n" for i in range(lines))
+    assert len(streams) < messages
 
 
 def test_ten_megabytes_arrive_when_the_limit_allows_it(kernel):

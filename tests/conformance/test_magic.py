@@ -125,14 +125,6 @@ def test_defaults_and_line_commands(python):
     assert python.text("%%sandbox --quiet\nprint('python')") == "python\n"
 
 
-@pytest.mark.slow
-def test_a_hundred_thousand_lines_arrive(python):
-    request = python.kc.execute("%%sandbox --output 4M --quiet\nfor i in range(100_000): print(i)", allow_stdin=False)
-    assert python.reply(request, timeout=60)["status"] == "ok"
-    streams = [content["text"] for kind, content in python.outputs(request) if kind == "stream"]
-    assert "".join(streams) == "".join(f"{i}\n" for i in range(100_000))
-
-
 def test_unloading_ends_the_sandboxes_and_loading_again_works(python):
     python.run("%unload_ext sandbox_kernel")
     python.run("%load_ext sandbox_kernel")

@@ -160,6 +160,7 @@ def worked_s(kernel):
 
 
 @pytest.mark.parametrize("shown", BOMBS.values(), ids=BOMBS)
+@pytest.mark.one_case
 def test_stop_is_answered_while_a_cell_shows_without_end(prepared, shown):
     kernel = prepared
     request = kernel.kc.execute(f"%%sandbox --timeout 100s\nprint('begins', flush=True)\nwhile True: {shown}")

@@ -1,17 +1,16 @@
 """The kernel over other transports, started in other ways, and questions that only the control channel takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
@@ -40,10 +39,7 @@ def test_a_cell_runs_over(given: dict[str, str], tmp_path: Path) -> None:
         client.start_channels()
         client.wait_for_ready(timeout=PATIENCE_S)
         assert printed(client) == "there\n"
-        deadline = time.monotonic() + PATIENCE_S
-        while not client.hb_channel.is_beating():  # a beat may be late on a busy machine
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(client.hb_channel.is_beating)  # a beat may be late on a busy machine
         if "transport_encryption" in given:
             assert "curve_secretkey" in json.loads((tmp_path / "connection.json").read_text())
     finally:
@@ -58,10 +54,7 @@ def test_a_kernel_that_is_given_no_ports_writes_those_that_it_chose(tmp_path: Pa
     words = [sys.executable, "-m", "sandbox_kernel", f"--IPKernelApp.connection_file={file}"]
     kernel = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (file.exists() and file.read_text().endswith("}")):
-            assert kernel.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: kernel.poll() is not None or (file.exists() and file.read_text().endswith("}")))
         client = BlockingKernelClient(connection_file=str(file))
         client.load_connection_file()
         client.start_channels()
@@ -98,10 +91,8 @@ def test_a_kernel_ends_when_the_process_that_started_it_has(tmp_path: Path) -> N
         timeout=PATIENCE_S,
     )
     pid = int(done.stdout)
-    deadline = time.monotonic() + PATIENCE_S
-    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    state = Path(f"/proc/{pid}/stat")
+    until(lambda: not state.exists() or state.read_text().split()[2] == "Z")
 
 
 def test_a_page_that_shows_the_use_of_memory_gets_it(kernel) -> None:

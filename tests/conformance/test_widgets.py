@@ -1,4 +1,4 @@
-"""Widgets over the wire, as a page speaks to them: the report, and the Stop button of a running cell."""
+"""What a page is told beside outputs: how far a running cell is, and the widget of the report."""
 
 import pytest
 
@@ -27,21 +27,6 @@ def until(client, request, found):
             return seen
 
 
-def button_of(messages, label):
-    opened = [m["content"] for m in messages if m["msg_type"] == "comm_open"]
-    (found,) = [o for o in opened if o["data"]["state"].get("description") == label]
-    return found["comm_id"]
-
-
-def shows_a_widget(message):
-    return message["msg_type"] == "display_data" and VIEW in message["content"]["data"]
-
-
-def click(client, comm_id, **header):
-    data = {"method": "custom", "content": {"event": "click"}}
-    return client.send("comm_msg", {"comm_id": comm_id, "data": data}, **header)
-
-
 @pytest.fixture(scope="module")
 def python(client_class):
     client = client_class("python3")
@@ -50,32 +35,22 @@ def python(client_class):
     client.close()
 
 
+@pytest.mark.parametrize(("name", "line"), [("kernel", ""), ("python", "%%sandbox\n")])
 @pytest.mark.slow
-def test_a_long_cell_in_the_sandbox_kernel_has_a_stop_button_that_works(kernel):
-    request = execute_as_a_page(kernel, "import time\nprint('running', flush=True)\ntime.sleep(60)")
-    seen = until(kernel, request, shows_a_widget)
-    click(kernel, button_of(seen, "Stop"))
-    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
-    rest = kernel.outputs(request)
-    display_id = seen[-1]["content"]["transient"]["display_id"]
-    emptied = [c for kind, c in rest if kind == "update_display_data" and c["transient"]["display_id"] == display_id]
-    assert emptied[-1]["data"] == {"text/plain": ""}
-    assert kernel.text("print('alive')") == "alive\n"
-
-
-@pytest.mark.slow
-def test_in_the_python_kernel_the_stop_button_works_although_the_shell_is_blocked(python):
-    created = python.reply(python.send("create_subshell_request", {}, "control"), channel="control")
-    request = execute_as_a_page(python, "%%sandbox\nimport time\nprint('running', flush=True)\ntime.sleep(60)")
-    seen = until(python, request, shows_a_widget)
-    click(python, button_of(seen, "Stop"), subshell_id=created["subshell_id"])
-    assert python.reply(request)["ename"] == "KeyboardInterrupt"
-    python.outputs(request)
-    assert python.text("print('alive')") == "alive\n"
+def test_a_long_cell_tells_a_page_how_far_it_is_and_an_interrupt_stops_it(name, line, request):
+    client = request.getfixturevalue(name)
+    asked = execute_as_a_page(client, f"{line}import time\nprint('running', flush=True)\ntime.sleep(60)")
+    told = until(client, asked, lambda message: message["msg_type"] == "sandbox_progress")[-1]["content"]
+    assert (told["cell"], told["timeout_s"]) == ("a-cell", 30.0)
+    assert 2 <= told["elapsed_s"] < 30 and 0 < told["memory_bytes"] < told["memory_limit_bytes"] == 512 << 20
+    client.km.interrupt_kernel()
+    assert client.reply(asked)["ename"] == "KeyboardInterrupt"
+    assert [kind for kind, _ in client.outputs(asked) if kind.endswith("display_data")] == []
+    assert client.text("print('alive')") == "alive\n"
 
 
 @pytest.mark.slow
-def test_a_client_that_records_outputs_gets_no_panel(kernel):
+def test_a_client_that_records_outputs_is_told_of_no_progress(kernel):
     _, outputs = kernel.run("%%sandbox --quiet\nimport time\ntime.sleep(3)\nprint('done')")
     assert [kind for kind, _ in outputs] == ["stream"]
 

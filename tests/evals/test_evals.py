@@ -86,6 +86,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.one_case
 def test_a_candidate_that_solves_nothing_does_not_pass(cheat: str, box: Sandbox) -> None:
     result = check_correctness(PROBLEM, CHEATS[cheat], 20.0, box=box)["result"]
     assert result == "timed out" or result.startswith("failed: ")
@@ -202,6 +203,7 @@ def test_names_of_the_prompt_are_the_prompts(asked: str) -> None:
         ("numpy = __import__('numpy')\ndef f(x): return numpy.mean(x)", "assert abs(f([1, 2]) - 1.5) < 1e-9"),
     ],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
     if "numpy" in candidate:
         pytest.importorskip("numpy")
@@ -225,6 +227,7 @@ def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
         ("def f(): return 'x' * (65 << 20)", "assert f()", "timed out"),
     ],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_what_is_no_plain_value_is_a_failure_that_says_so(candidate: str, test: str, why: str) -> None:
     result = judge_program(candidate, test, 30.0)
     assert result != "passed"

@@ -1,7 +1,5 @@
 """Evaluation on a cluster: the same verdicts as here, also when a worker dies in the middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -59,6 +57,7 @@ def test_a_worker_that_dies_loses_nothing_and_verdicts_are_the_same(cluster: Any
     assert found == check_samples({"test/0": PROBLEM}, SAMPLES, timeout=3)
 
 
+@pytest.mark.slow
 def test_code_eval_has_the_same_scores_on_a_cluster(cluster: Any) -> None:
     given: dict[str, Any] = {
         "references": ["assert f() == 1"],

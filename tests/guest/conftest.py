@@ -1,7 +1,5 @@
 """For guests: ``wasm`` starts guest/wasm/run.py as the host does and reads its report; ``python`` is a session."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ Each problem has four completions: its own solution, none, one that raises an ex
 Takes minutes, because the original starts a process for each, so no test runs it.
 """
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 

@@ -3,8 +3,6 @@
 Everywhere else these tests are not collected.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

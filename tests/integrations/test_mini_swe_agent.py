@@ -1,7 +1,5 @@
 """mini-swe-agent: its environment on a real sandbox. Its agent runs, and submits, in ``test_agents_page.py``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

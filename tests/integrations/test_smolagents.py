@@ -1,7 +1,5 @@
 """smolagents: actions, tools and images on a real sandbox. A ``CodeAgent`` runs in ``test_agents_page.py``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ Each row is a set of flags of ``docker run`` and what they mean to the kernel: u
 paths of /proc that are covered, control groups that cannot be written. It needs root, to make the restrictions.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hosts that lack something, made by taking a call away from one child: nothing of this machine is changed."""
 
-from __future__ import annotations
-
 import marshal
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Processes whose main thread has ended while other threads run on: the kernel shows them as zombies without memory."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which walls are chosen under the restrictions of containers. ``containers.py`` measures the whole table."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """One order in which evidence counts, for runs, cells and WebAssembly guests."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.jail.ending import LIMITS, STOPPED, Ending, gave_up_near, judge, survived_limit

@@ -1,7 +1,5 @@
 """A real accelerator behind the walls. Skipped where there is none; ``tests/from_wheels.sh`` runs it where there is."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

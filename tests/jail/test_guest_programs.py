@@ -1,7 +1,5 @@
 """What runs inside jails is compiled before the first one starts, in its present version."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A process that sleeps in an empty pipe is told from one that works, sleeps otherwise, or waits for something else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

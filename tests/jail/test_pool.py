@@ -22,6 +22,7 @@ from sandbox_kernel.jail.pool import MAX_SPARES, Pool
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
+from tests.waiting import until
 
 WALLS = Walls("python", (), (), 1, 1, 1, templates=False)
 
@@ -65,12 +66,6 @@ def make() -> Iterator[Callable[[int], Pool]]:
         pool.close()
 
 
-def until(pool: Pool, spares: int) -> None:
-    """Spares come in the background; the test's own time limit ends a wait for one that never comes."""
-    while pool.spares() < spares:
-        os.sched_yield()
-
-
 @pytest.mark.attack("O16", "pool")
 def test_many_threads_get_ready_jails_and_never_the_same(make: Callable[[int], Pool]) -> None:
     pool = make(3)
@@ -87,8 +82,24 @@ def test_many_threads_get_ready_jails_and_never_the_same(make: Callable[[int], P
 def test_the_next_one_waits_when_it_is_asked_for(make: Callable[[int], Pool]) -> None:
     pool = make(2)
     pool.take(WALLS)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     assert pool.take(WALLS) in FakeJail.made[1:3]
+
+
+def test_a_jail_that_was_begun_is_the_next_one_of_its_kind_and_ends_when_another_kind_is_asked_for(
+    make: Callable[[int], Pool],
+) -> None:
+    pool = make(0)
+    pool.begin(WALLS)
+    assert not FakeJail.made[0].ready
+    assert pool.take(WALLS, lasts=True) is FakeJail.made[0]
+    assert FakeJail.made[0].ready
+    pool.begin(WALLS)
+    assert pool.take(replace(WALLS, box_bytes=7), lasts=True) is FakeJail.made[2]
+    assert FakeJail.made[1].destroyed
+    pool.begin(WALLS)
+    pool.close()
+    assert FakeJail.made[3].destroyed
 
 
 def test_a_session_has_spares_from_the_second_one_of_its_kind_on(make: Callable[[int], Pool]) -> None:
@@ -96,16 +107,16 @@ def test_a_session_has_spares_from_the_second_one_of_its_kind_on(make: Callable[
     pool.take(WALLS, lasts=True)
     other = replace(WALLS, box_bytes=7)
     pool.take(other)
-    until(pool, 1)  # the one of the other kind: spares are made in the order of the requests
+    until(lambda: pool.spares() >= 1)  # the one of the other kind: spares are made in the order of the requests
     assert [jail.walls for jail in FakeJail.made] == [WALLS, other, other]
     pool.take(WALLS, lasts=True)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
 
 
 def test_a_spare_that_died_is_noticed_before_it_is_handed_out(make: Callable[[int], Pool]) -> None:
     pool = make(2)
     pool.take(WALLS)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     dead = FakeJail.made[1:3]
     for jail in dead:
         jail.alive = False
@@ -119,7 +130,7 @@ def test_kinds_do_not_mix(make: Callable[[int], Pool]) -> None:
     other = replace(WALLS, enforcer="landlock")
     for walls in (WALLS, other, replace(WALLS, enforcer=None), WALLS, other):
         assert pool.take(walls).walls == walls
-        until(pool, 1)
+        until(lambda: pool.spares() >= 1)
 
 
 def test_size_0_keeps_none_and_starts_no_thread(make: Callable[[int], Pool]) -> None:
@@ -133,12 +144,10 @@ def test_spares_are_bounded_whatever_is_asked_for(make: Callable[[int], Pool]) -
     pool = make(2)
     for number in range(MAX_SPARES + 4):
         pool.warm(replace(WALLS, box_bytes=number))
-    while len(FakeJail.made) < 2 * (MAX_SPARES + 4):
-        os.sched_yield()
+    until(lambda: len(FakeJail.made) >= 2 * (MAX_SPARES + 4))
     pool.warm(replace(WALLS, box_bytes=0))
-    until(pool, 1)
-    while pool.spares() > MAX_SPARES:
-        os.sched_yield()
+    until(lambda: pool.spares() >= 1)
+    until(lambda: pool.spares() <= MAX_SPARES)
     alive = [jail for jail in FakeJail.made if not jail.destroyed]
     assert len(alive) <= MAX_SPARES + 2
 
@@ -146,7 +155,7 @@ def test_spares_are_bounded_whatever_is_asked_for(make: Callable[[int], Pool]) -
 def test_a_kind_that_nobody_asks_for_is_given_up(make: Callable[[int], Pool], monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make(2)
     pool.warm(WALLS)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     pool._drop_idle()
     assert pool.spares() == 2
     monkeypatch.setattr(room, "IDLE_S", -1.0)
@@ -160,19 +169,18 @@ def test_a_kind_that_nobody_asks_for_is_given_up_in_a_busy_pool_too(
 ) -> None:
     pool = make(2)
     pool.warm(WALLS)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     unused = list(FakeJail.made)
     pool._kinds[WALLS].asked_at -= room.IDLE_S + 1
     pool.warm(replace(WALLS, box_bytes=7))
-    while not all(jail.destroyed for jail in unused):
-        os.sched_yield()
-    until(pool, 2)
+    until(lambda: all(jail.destroyed for jail in unused))
+    until(lambda: pool.spares() >= 2)
 
 
 def test_closing_ends_every_spare_and_may_be_done_twice(make: Callable[[int], Pool]) -> None:
     pool = make(2)
     pool.take(WALLS)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     pool.close()
     pool.close()
     assert [jail.destroyed for jail in FakeJail.made] == [False, True, True]
@@ -194,7 +202,7 @@ def test_a_spare_that_cannot_be_made_is_no_error_until_somebody_needs_one() -> N
 def test_a_forked_child_of_the_host_lets_go_of_the_spares_and_makes_its_own(make: Callable[[int], Pool]) -> None:
     pool = make(1)
     pool.take(WALLS)
-    until(pool, 1)
+    until(lambda: pool.spares() >= 1)
     spare = FakeJail.made[1]
     child = os.fork()
     if child == 0:
@@ -211,36 +219,25 @@ def real_walls(enforcer: str) -> Walls:
 
 
 @pytest.mark.attack("K07", "pool")
-@pytest.mark.parametrize("enforcer", ["bubblewrap", *(["landlock"] if landlock_abi() else [])])
-@pytest.mark.one_case
-def test_a_real_spare_that_was_killed_from_outside_is_replaced(enforcer: str, nothing_left: None) -> None:
+@pytest.mark.parametrize(
+    ("enforcer", "harm"),
+    [("bubblewrap", "killed"), *([("landlock", "killed")] if landlock_abi() else []),
+     *([("bubblewrap", "its control group removed")] if find_hierarchies() else [])],
+)  # fmt: skip
+def test_a_real_spare_that_was_harmed_from_outside_is_replaced(enforcer: str, harm: str, nothing_left: None) -> None:
     pool = Pool(1, start_jail)
     try:
         pool.warm(real_walls(enforcer))
-        until(pool, 1)
+        until(lambda: pool.spares() >= 1)
         (shelf,) = pool._kinds.values()
         (spare,) = shelf.spares
-        os.kill(spare.init_pid, signal.SIGKILL)
-        while spare.alive:
-            os.sched_yield()
+        if harm == "killed":
+            os.kill(spare.init_pid, signal.SIGKILL)
+            until(lambda: not spare.alive)
+        else:
+            assert empty_groups() > 0
         jail = pool.take(real_walls(enforcer))
-        assert jail is not spare and jail.alive
-        jail.destroy()
-    finally:
-        pool.close()
-
-
-@pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
-def test_a_real_spare_whose_control_group_was_removed_is_replaced(nothing_left: None) -> None:
-    pool = Pool(1, start_jail)
-    try:
-        pool.warm(real_walls("bubblewrap"))
-        until(pool, 1)
-        (shelf,) = pool._kinds.values()
-        (spare,) = shelf.spares
-        assert empty_groups() > 0
-        jail = pool.take(real_walls("bubblewrap"))
-        assert jail is not spare and jail.usable
+        assert jail is not spare and jail.alive and jail.usable
         jail.destroy()
     finally:
         pool.close()

@@ -1,7 +1,5 @@
 """A jail's folder on the host: private, locked while it is used, and gone afterwards."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What another process proved since the last boot counts, and only under the same conditions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

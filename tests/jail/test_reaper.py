@@ -1,7 +1,5 @@
 """What is left of a jail's end is done in the background, but never lost and never piled up."""
 
-from __future__ import annotations
-
 import threading
 
 from sandbox_kernel.jail.spawner import MOST, Reaper

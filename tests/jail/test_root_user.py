@@ -1,7 +1,5 @@
 """What host root needs before bubblewrap: an id of its own, and sources where that id can reach them."""
 
-from __future__ import annotations
-
 import marshal
 import os
 from pathlib import Path

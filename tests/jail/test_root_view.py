@@ -1,7 +1,5 @@
 """What only root can reach is shown to a sandbox's user by one thread, and nobody else's view changes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A jail that ends before its program has begun: an error of ours, never a result of the program."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -11,6 +9,7 @@ from sandbox_kernel.jail.accounting.processes import living, tree
 from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.gate_messages import MAX_REPORT, JobFile, Step
 from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import Job, JobOutcome, run_job
 from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.jail.walls import WORK, Walls
@@ -35,23 +34,36 @@ def test_a_gate_that_fails_before_the_program_begins_is_an_error_and_no_result(n
 MIB = 1 << 20
 
 
-def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> JobOutcome:
+def ready_jail() -> Jail:
     python = find_python("python3")
-    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
-    jail.wait_ready()
+    return start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB)).wait_ready()
+
+
+def job(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> Job:
     step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=source.encode(), reports=reports)
-    job = Job(
+    return Job(
         steps=(step,), timeout_s=timeout_s, memory_bytes=256 * MIB, processes=16, output_bytes=MIB, ends_with_report=ends
     )  # fmt: skip
+
+
+def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> JobOutcome:
+    jail = ready_jail()
     try:
-        return run_job(jail, job)
+        return run_job(jail, job(source, reports=reports, timeout_s=timeout_s, ends=ends))
     finally:
         jail.forget()
 
 
-def test_a_step_that_reports_is_heard() -> None:
-    done = run("import os; os.write(3, b'all well')", reports=True)
-    assert (done.report, done.exits[-1].code, done.stderr.text) == (b"all well", 0, "")
+@pytest.mark.parametrize(
+    ("source", "ends", "report", "code"),
+    [("os.write(3, b'all well')", False, b"all well", 0), ("os._exit(7)", True, b"", 7)],
+    ids=["reported", "died"],
+)
+def test_a_step_that_reports_is_heard_and_one_that_dies_without_is_waited_for(
+    source: str, ends: bool, report: bytes, code: int
+) -> None:
+    done = run(f"import os; {source}", reports=True, ends=ends)
+    assert (done.report, done.exits[-1].code, done.stderr.text, done.stopped_by) == (report, code, "", None)
 
 
 @pytest.mark.slow
@@ -81,23 +93,13 @@ def test_a_report_can_be_the_end_and_what_was_printed_before_it_is_there() -> No
     assert (done.report, done.exits, done.stopped_by, done.stdout.total) == (b"done", (), None, 200_000)
 
 
-def test_a_step_that_dies_without_a_report_is_still_waited_for() -> None:
-    done = run("import os; os._exit(7)", reports=True, ends=True)
-    assert (done.report, done.exits[-1].code, done.stopped_by) == (b"", 7, None)
-
-
 def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -> None:
     """Nobody waits for its end, but it ends: everything inside, and what was the host's of it."""
     before = cgroup_leaves()
-    python = find_python("python3")
-    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
-    jail.wait_ready()
+    jail = ready_jail()
     inside = living(tree(jail.init_pid))
     program = "import os, time; os.fork(); open('kept', 'w').write('x'); os.write(3, b'done'); time.sleep(60)"
-    step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=program.encode(), reports=True)
-    done = run_job(jail, Job(
-        steps=(step,), timeout_s=20, memory_bytes=256 * MIB, processes=16, output_bytes=MIB, ends_with_report=True
-    ))  # fmt: skip
+    done = run_job(jail, job(program, reports=True, ends=True))
     assert done.report.startswith(b"done")
     assert os.listdir(jail.box_fd) == ["kept"]
     assert wait_buried()

@@ -1,7 +1,5 @@
 """Memory that is handed to jails can be read by all of them and changed by none."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

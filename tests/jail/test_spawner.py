@@ -1,7 +1,5 @@
 """Sandboxes are started by a thread that lives as long as the host, and end with the host however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -21,6 +19,7 @@ from sandbox_kernel.jail.accounting.processes import living, tree
 from sandbox_kernel.jail.open_jail import PREFIX, choose_parent, sweep
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.spawner import SpawnOrder, spawn
+from tests.waiting import until
 
 SOURCE = str(Path(sandbox_kernel.__file__).parent.parent)
 KINDS = ["bubblewrap", None, *(["landlock"] if landlock_abi() else [])]
@@ -97,8 +96,7 @@ def test_a_sandbox_that_a_short_lived_thread_asked_for_outlives_that_thread() ->
     (jail,) = taken
     # The kernel tells children of a thread's end when it is gone for good; until then it is listed.
     assert thread.native_id is not None
-    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
-        os.sched_yield()
+    until(lambda: not os.path.exists(f"/proc/self/task/{thread.native_id}"))
     assert jail.alive
     jail.destroy()
 
@@ -198,8 +196,7 @@ def test_what_a_killed_host_left_on_disk_is_swept_by_the_next_one() -> None:
 @pytest.mark.one_case
 def test_a_host_that_exits_leaves_no_spare(enforcer: str | None) -> None:
     with host(enforcer, 2, "wait") as process:
-        while len(tree(process.pid)) < 3:  # spares are made in the background
-            os.sched_yield()
+        until(lambda: len(tree(process.pid)) >= 3)  # spares are made in the background
         below = [pid for pid in tree(process.pid) if pid != process.pid]
         assert process.stdin is not None
         process.stdin.write("\n")

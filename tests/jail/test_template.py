@@ -1,7 +1,5 @@
 """Jails that a template forks: the walls of those that bubblewrap starts, nothing shared, and no trace of the template."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -29,6 +27,7 @@ from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -134,8 +133,7 @@ def test_its_walls_are_those_of_a_jail_that_bubblewrap_started(forked: Callable[
 def _settled(jail: Jail) -> None:
     """The gate has forked the first step and now waits: the test's own time limit ends the wait."""
     _waiting(jail)
-    while Path(f"/proc/{jail.init_pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-        os.sched_yield()
+    until(lambda: Path(f"/proc/{jail.init_pid}/stat").read_text().rpartition(")")[2].split()[0] == "S")
 
 
 def _held(pid: int) -> set[str]:
@@ -206,7 +204,7 @@ def test_siblings_do_not_see_each_other(forked: Callable[..., Jail]) -> None:
         # The first one is at work, with everything open, while the second looks around.
         if not seen:
             seen.append(said(second, LOOK))
-        os.kill(first.init_pid, signal.SIGKILL)
+            os.kill(first.init_pid, signal.SIGKILL)
 
     step = Step(kind="python", argv=["/cell/a.py"], env={}, rlimits={}, cwd="/box", source=SHOW.encode())
     job = Job(
@@ -449,8 +447,7 @@ def test_the_root_of_a_template_is_that_of_a_jail_but_for_what_its_forks_do_them
 
 def _waiting(jail: Jail) -> int:
     """The process of the first step, which the gate forks when it is told to; the test's own time limit ends the wait."""
-    while len(tree(jail.init_pid)) < 2:
-        os.sched_yield()
+    until(lambda: len(tree(jail.init_pid)) >= 2)
     return tree(jail.init_pid)[1]
 
 

@@ -1,7 +1,5 @@
 """A pool's templates: made in the background, used when they are there, replaced when they are gone, and never needed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.template import Template, TemplateJail, Templates
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -41,12 +40,6 @@ def pool(templates: Templates) -> Iterator[Pool]:
     made.close()
 
 
-def until(pool: Pool, spares: int) -> None:
-    """Spares come in the background; the test's own time limit ends a wait for one that never comes."""
-    while pool.spares() < spares:
-        os.sched_yield()
-
-
 def only(templates: Templates) -> Template:
     (template,) = templates._ready.values()
     return template
@@ -56,7 +49,7 @@ def only(templates: Templates) -> Template:
 def test_nobody_waits_for_a_template_and_everybody_uses_one(pool: Pool, templates: Templates) -> None:
     first = pool.take(real_walls())
     assert not isinstance(first, TemplateJail)
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     second = pool.take(real_walls())
     assert isinstance(second, TemplateJail)
     for jail in (first, second):
@@ -66,21 +59,21 @@ def test_nobody_waits_for_a_template_and_everybody_uses_one(pool: Pool, template
 def test_one_template_serves_every_size(pool: Pool, templates: Templates) -> None:
     for memory_mb in (64, 128):
         pool.warm(real_walls(memory_mb))
-    until(pool, 4)
+    until(lambda: pool.spares() >= 4)
     assert len(templates._ready) == 1
     assert all(isinstance(jail, TemplateJail) for shelf in pool._kinds.values() for jail in shelf.spares)
 
 
 def test_a_template_that_was_killed_is_replaced_and_so_are_its_spares(pool: Pool, templates: Templates) -> None:
     pool.warm(real_walls())
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     dead = only(templates)
     os.kill(dead.init_pid, signal.SIGKILL)
     dead.wait_dead()
     jail = pool.take(real_walls())
     assert jail.alive
     jail.destroy()
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     assert only(templates) is not dead and only(templates).alive
 
 
@@ -134,7 +127,7 @@ def test_where_no_template_can_be_made_jails_are_started_one_by_one_and_the_repo
     monkeypatch.setattr(room, "_reasons", [])
     assert room.unavailable() is None
     pool.warm(real_walls())
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     jail = pool.take(real_walls())
     assert not isinstance(jail, TemplateJail) and jail.alive
     jail.destroy()
@@ -145,7 +138,7 @@ def test_where_no_template_can_be_made_jails_are_started_one_by_one_and_the_repo
 
 def test_templates_can_be_switched_off(pool: Pool, templates: Templates) -> None:
     pool.warm(replace(real_walls(), templates=False))
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     assert len(templates._ready) == 0
     backend = ProcessBackend(ProcessConfig(templates=False, pool_size=0))
     request = ExecRequest(language=Language.PYTHON, code="1", timeout=1)
@@ -159,7 +152,7 @@ def test_walls_of_another_enforcer_have_no_template(templates: Templates) -> Non
 
 def test_a_forked_child_of_the_host_leaves_the_templates_to_its_parent(pool: Pool, templates: Templates) -> None:
     pool.warm(real_walls())
-    until(pool, 2)
+    until(lambda: pool.spares() >= 2)
     template = only(templates)
     child = os.fork()
     if child == 0:

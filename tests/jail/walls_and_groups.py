@@ -1,7 +1,5 @@
 """Every kind of walls, with and without control groups, for tests that must hold behind each of them."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Runs the extension's pure modules in node, without a browser."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -26,7 +24,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {
     const names = await import(`${module}?${(count += 1)}`);
-    const evaluated = new Function(...Object.keys(names), 'values', `return (${expression})`)(...Object.values(names), values);
+    const evaluated = await new Function(...Object.keys(names), 'values', `return (${expression})`)(...Object.values(names), values);
     answer = JSON.stringify({ result: evaluated ?? null }, plain);
   } catch (error) {
     answer = JSON.stringify({ error: `${error.stack}` });
@@ -39,8 +37,9 @@ for await (const line of createInterface({ input: process.stdin })) {
 @pytest.fixture(scope="session")
 def node() -> Iterator[subprocess.Popen[str]]:
     command = [NODE, "--input-type=module", "-e", _PROGRAM]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=STATIC) as process:
         yield process
+        process.terminate()  # timers of modules may still wait
 
 
 @pytest.fixture

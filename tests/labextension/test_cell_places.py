@@ -1,7 +1,5 @@
 """Which cell the output of a request belongs to, in a page that did not send it."""
 
-from __future__ import annotations
-
 from tests.labextension.conftest import Evaluate
 
 CELLS = [{"id": "a", "source": "x"}, {"id": "b", "source": "y"}, {"id": "c", "source": "x"}, {"id": "d", "source": "z"}]

@@ -1,7 +1,5 @@
 """Every control that the extension draws is in one table, so that a test can press them all."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

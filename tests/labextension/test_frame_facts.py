@@ -1,7 +1,5 @@
 """What the page believes of a frame, and what it does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.labextension.conftest import Evaluate
@@ -10,7 +8,7 @@ GOOD = {"html": "x", "libraries": ["ab" * 32], "height": 300}
 
 
 def test_a_frame_is_read(evaluate: Evaluate) -> None:
-    found = evaluate("frame-view.js", "readFrame(values[0])", {**GOOD, "widget": {"model_id": "a1", "gate": "b2"}})
+    found = evaluate("frame-view.js", "readFrame(values[0], values[1])", GOOD, {"model_id": "a1", "gate": "b2"})
     assert found == {**GOOD, "widget": {"model": "a1", "gate": "b2"}}
 
 
@@ -25,7 +23,7 @@ def test_what_is_no_frame_is_not_drawn(evaluate: Evaluate, data: object) -> None
     "widget", [1, {"model_id": "a1"}, {"model_id": "<b>", "gate": "b2"}, {"model_id": ["a"], "gate": "b2"}]
 )
 def test_a_widget_without_usable_ids_is_none(evaluate: Evaluate, widget: object) -> None:
-    found = evaluate("frame-view.js", "readFrame(values[0]).widget", {**GOOD, "widget": widget})
+    found = evaluate("frame-view.js", "readFrame(values[0], values[1]).widget", GOOD, widget)
     assert found is None
 
 

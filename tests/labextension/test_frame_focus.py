@@ -1,7 +1,5 @@
 """When a frame may have the keyboard."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.labextension.conftest import Evaluate

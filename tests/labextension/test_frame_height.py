@@ -1,7 +1,5 @@
 """How long a frame waits before it shrinks."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.labextension.conftest import Evaluate

@@ -1,7 +1,5 @@
 """The page and the kernel know the same languages."""
 
-from __future__ import annotations
-
 from sandbox_kernel.model.request import ALIASES, Language
 from tests.labextension.conftest import Evaluate
 

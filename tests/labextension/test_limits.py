@@ -1,9 +1,8 @@
 """Which limits the status bar names, and that it claims none that nobody told."""
 
-from __future__ import annotations
-
 import pytest
 
+from sandbox_kernel.notebook.options.option_table import OPTIONS, Option
 from tests.labextension.conftest import Evaluate
 
 RUN_30S = {"timeout_s": 30, "memory_limit_mb": 2048}
@@ -18,9 +17,20 @@ def brief(evaluate: Evaluate, active: str, *cells: object, every_cell: bool = Fa
     return evaluate("limits.js", expression, active, list(cells), every_cell)
 
 
-def test_the_cells_own_options_come_first(evaluate: Evaluate) -> None:
-    active = "%%sandbox rs --timeout 500ms --memory 64M"
-    assert brief(evaluate, active, cell("x", 1, RUN_30S)) == "Sandbox · rust · 500 ms · 64 MB"
+@pytest.mark.parametrize(
+    ("active", "cells", "shown"),
+    [
+        ("%%sandbox rs --timeout 500ms --memory 64M", [("x", 1, RUN_30S)], "rust · 500 ms · 64 MB"),
+        ("%%sandbox", [("%%sandbox", 1, RUN_30S), ("%sandbox --timeout 2s", 2)], "python · 2 s · 2 GB"),
+        ("%%sandbox", [("%sandbox ts", 1), ("%sandbox report", 2)], "typescript · default limits"),
+        ("%%sandbox", [("%sandbox --timeout 2s",)], "python · default limits"),
+    ],
+    ids=["the cell's own options first", "a default after the last run", "a language", "a line that was not run"],
+)
+def test_what_is_in_force_is_shown(
+    evaluate: Evaluate, active: str, cells: list[tuple[object, ...]], shown: str
+) -> None:
+    assert brief(evaluate, active, *(cell(*each) for each in cells)) == f"Sandbox · {shown}"
 
 
 def test_other_limits_are_those_of_the_last_run(evaluate: Evaluate) -> None:
@@ -40,26 +50,10 @@ def test_a_run_beside_its_session_tells_nothing_about_the_session(evaluate: Eval
     assert brief(evaluate, "%%sandbox", *ran) == "Sandbox · python · 30 s · 512 MB"
 
 
-def test_a_default_set_after_the_last_run_is_in_force(evaluate: Evaluate) -> None:
-    assert brief(evaluate, "%%sandbox", cell("%%sandbox", 1, RUN_30S), cell("%sandbox --timeout 2s", 2)) == (
-        "Sandbox · python · 2 s · 2 GB"
-    )
-
-
 def test_a_reset_forgets_the_defaults_before_it(evaluate: Evaluate) -> None:
     before, reset = cell("%sandbox js --timeout 2s", 1), cell("%sandbox reset\n%sandbox --memory 64M", 2)
     assert brief(evaluate, "%%sandbox", before, reset) == "Sandbox · python · 64 MB"
     assert brief(evaluate, "%%sandbox", before, cell("%sandbox reset --memory 64M", 2)) == "Sandbox · python · 64 MB"
-
-
-def test_a_language_set_for_the_notebook_is_in_force(evaluate: Evaluate) -> None:
-    assert brief(evaluate, "%%sandbox", cell("%sandbox ts", 1), cell("%sandbox report", 2)) == (
-        "Sandbox · typescript · default limits"
-    )
-
-
-def test_a_default_line_that_was_not_run_is_not(evaluate: Evaluate) -> None:
-    assert brief(evaluate, "%%sandbox", cell("%sandbox --timeout 2s")) == "Sandbox · python · default limits"
 
 
 @pytest.mark.parametrize("told", [None, "text", [], {"timeout_s": "1"}, {"timeout_s": -1}, {"memory_limit_mb": True}])
@@ -73,10 +67,10 @@ def test_a_value_that_cannot_be_read_is_marked(evaluate: Evaluate) -> None:
     )
 
 
-def test_what_a_cell_may_touch_is_shown_with_its_limits(evaluate: Evaluate) -> None:
-    assert brief(evaluate, "%%sandbox --allow-net example.org") == (
-        "Sandbox · python · default limits · --allow-net example.org"
-    )
+@pytest.mark.parametrize("option", [option for option in OPTIONS if not option.harmless], ids=lambda one: one.name)
+def test_each_right_that_a_cell_asks_for_is_shown_with_its_limits(evaluate: Evaluate, option: Option) -> None:
+    words = option.name if option.is_flag else f"{option.name} x"
+    assert brief(evaluate, f"%%sandbox {words}") == f"Sandbox · python · default limits · {words}"
 
 
 def test_a_cell_without_the_magic_is_a_sandbox_cell_only_in_the_sandbox_kernel(evaluate: Evaluate) -> None:

@@ -1,7 +1,5 @@
 """The page reads the %%sandbox line as far as it needs it."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.notebook.options.option_table import OPTIONS

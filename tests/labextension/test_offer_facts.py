@@ -1,7 +1,5 @@
 """The buttons of an offer send lines that are made of what the user sees, whatever a notebook file holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.labextension.conftest import Evaluate
@@ -9,7 +7,7 @@ from tests.labextension.conftest import Evaluate
 
 def offer(what: object, kind: str = "domain", session: str = "") -> dict[str, object]:
     lines = {"once": "%sandbox --policy none", "session": f"%sandbox allow x{session}", "never": "import os"}
-    return {"kind": kind, "what": what, "sentence": "It wanted that.", "once_means": "Gone after it.", "lines": lines}
+    return {"kind": kind, "what": what, "once_means": "Gone after it.", "lines": lines}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +49,7 @@ def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
     [
         *(None, 5, {}, offer(""), offer("a\n%sandbox reset"), offer("a\u202eb"), offer("x" * 500), offer("--mount")),
         *(offer("once"), offer("/etc"), offer(7), offer(" a.org")),
+        *(offer(what, "package") for what in ("six -e .", "six --pre", "./six", "six.tar.gz", "a-1.0.WHL", "a;b")),
     ],
 )
 @pytest.mark.one_case

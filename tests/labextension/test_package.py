@@ -1,7 +1,5 @@
 """The extension is one whole: what its files name exists, what it must never do is nowhere, the wheel carries it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

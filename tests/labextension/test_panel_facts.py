@@ -1,7 +1,5 @@
 """What the side panel makes of a reply: everything in it may come from inside a sandbox."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.labextension.conftest import Evaluate
@@ -27,6 +25,13 @@ def test_the_line_of_the_present_goes_straight_down_and_branches_stand_beside_it
         (2, 1, True),
         (4, 1, True),
         (3, 0, False),
+    ]
+    assert [sorted((rail["column"], rail["part"]) for rail in one["rails"]) for one in nodes] == [
+        [(0, "down")],
+        [(0, "down"), (0, "up")],
+        [(0, "branch"), (0, "through"), (1, "down")],
+        [(0, "through"), (1, "up")],
+        [(0, "up")],
     ]
     past = evaluate("panel-facts.js", "[...pastCells(readTree({nodes: values})).keys()]", *(
         (node(0, None), node(1, 0, present=True), node(2, 1))
@@ -63,6 +68,7 @@ def test_only_pictures_that_the_kernel_checks_become_pictures(evaluate: Evaluate
 
 def test_no_two_files_look_the_same_in_the_list_of_changes(evaluate: Evaluate) -> None:
     paths = ["a b", "a\nb", "a\x1bb", "a\u202eb", "a\tb", "a\\nb", "a\\x0ab"]
+    paths += ["a  b", " a b", "a b ", "a\xa0b", "a\xadb", "a\u3164b", "a\u2800b", "a\U000e0041b", "a\ufe0fb", "ab"]
     shown = evaluate("panel-facts.js", "values.map(pathText)", *paths)
     assert isinstance(shown, list) and len(set(shown)) == len(paths)
     assert shown[:3] == ["a b", "a\\x0ab", "a\\x1bb"]
@@ -84,3 +90,18 @@ def test_what_is_not_text_is_a_remark_and_no_line_of_a_diff(evaluate: Evaluate) 
 def test_the_report_names_its_walls_in_plain_words(evaluate: Evaluate) -> None:
     report = {"isolation": "process+sandbox", "backend": "process", "lines": []}
     assert evaluate("panel-facts.js", "readReport({report: values[0]}).isolation", report) == "isolated process"
+
+
+def test_more_is_offered_to_a_running_cell_where_a_limit_is_near_and_can_be_lifted(evaluate: Evaluate) -> None:
+    def offered(**known: object) -> object:
+        calm = {"elapsed_s": 10, "timeout_s": 30, "memory_bytes": 10 << 20, "memory_limit_bytes": 100 << 20}
+        asked = {**calm, "more_s": 30, "more_bytes": 100 << 20, **known}
+        return evaluate("panel-facts.js", "readProgress(values[0]).more", asked)
+
+    assert offered() is None
+    time = {"what": "time", "text": "The time is nearly over. Give 30 s more"}
+    assert offered(elapsed_s=23) == time
+    memory = {"what": "memory", "text": "The memory is nearly used up. Give 100 MB more"}
+    assert offered(elapsed_s=23, memory_bytes=80 << 20) == memory
+    assert offered(elapsed_s=23, memory_bytes=80 << 20, more_bytes=0) == time
+    assert offered(elapsed_s=23, more_s=0) is offered(elapsed_s=29, more_s="30") is None

@@ -1,7 +1,5 @@
 """What the page shows of a receipt, and what it makes of one that lies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,7 +22,7 @@ def read_result(evaluate: Evaluate, result: ExecResult) -> dict[str, object]:
 def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> None:
     result = ExecResult(
         status=Status.KILLED, exit_code=3, signal=9, limit="memory", duration=1.5, compile_duration=0.25,
-        cpu_seconds=1.0, peak_memory_bytes=64 << 20, stdout_bytes=10, stderr_bytes=5 << 20, stderr_truncated=True,
+        cpu_seconds=1.0, peak_memory_bytes=64 << 20, added_memory_bytes=24 << 20, kept_memory_bytes=101 << 20, stdout_bytes=10, stderr_bytes=5 << 20, stderr_truncated=True,
         fuel_used=77, rolled_back=True, language="rust", backend="process", isolation="process+sandbox", timeout=2,
         memory_limit_mb=64,
         violations=(Violation(rule="network", subject="a.org", reason="no network", remedy="--allow-net a.org"),),
@@ -37,22 +35,28 @@ def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> 
         ["signal", "9"],
         ["limit reached", "memory"],
         ["session", "as it was before this cell"],
-        ["backend", "process"],
-        ["isolation", "process+sandbox"],
-        ["why", "backend 'auto' took a process"],
+        ["runs in", "isolated process"],
         ["time limit", "2 s"],
         ["memory limit", "64 MB"],
         ["time", "1.5 s"],
         ["compile time", "250 ms"],
         ["CPU time", "1 s"],
         ["peak memory", "64 MB"],
+        ["of it by this cell", "24 MB"],
+        ["kept states, beside it", "101 MB"],
         ["standard output", "10 bytes"],
         ["standard error", "5 MB, shown in part"],
         ["fuel used", "77"],
     ]
     assert shown["meters"] == [
         {"label": "time", "fraction": 0.75, "level": "high", "used": "1.5 s", "text": "1.5 s of 2 s"},
-        {"label": "memory", "fraction": 1, "level": "full", "used": "64 MB", "text": "64 MB of 64 MB"},
+        {
+            "label": "memory",
+            "fraction": 1,
+            "level": "full",
+            "used": "64 MB",
+            "text": "64 MB of 64 MB, +24 MB by this cell",
+        },
     ]
     assert shown["refused"] == {
         "shown": [{"rule": "network", "subject": "a.org", "reason": "no network", "remedy": "--allow-net a.org"}],

@@ -1,7 +1,5 @@
 """When a press on a control beside an output counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.labextension.conftest import Evaluate

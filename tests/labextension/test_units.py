@@ -1,7 +1,5 @@
 """Durations and sizes, as written and as shown."""
 
-from __future__ import annotations
-
 from tests.labextension.conftest import Evaluate
 
 

@@ -1,7 +1,5 @@
 """One sandbox for all tests here, and the rule for toolchains that a machine lacks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 

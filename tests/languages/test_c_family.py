@@ -1,7 +1,5 @@
 """C and C++: warnings, the cache, and compile steps that attack."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands: the shell, its exit codes and signals."""
 
-from __future__ import annotations
-
 from sandbox_kernel import Sandbox, Status
 
 

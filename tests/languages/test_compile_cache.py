@@ -1,7 +1,5 @@
 """The cache of compiled programs: private, bounded, checked, and safe for two at once."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

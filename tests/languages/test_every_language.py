@@ -1,7 +1,5 @@
 """What every language does alike, each by a program of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

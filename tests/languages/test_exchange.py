@@ -1,7 +1,5 @@
 """Variables that pass as files, for languages that have no statement for them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

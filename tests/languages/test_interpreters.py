@@ -1,7 +1,5 @@
 """Interpreters of the host: found or said to be missing, with the way to get them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """JavaScript on Node.js: both kinds of modules, the warm start and its limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

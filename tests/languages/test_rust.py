@@ -1,7 +1,5 @@
 """Rust: wrapped cells, diagnostics against the cell, and compile steps that attack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -118,6 +116,7 @@ class TestOnThisHost:
         assert result.notes == ("it was stopped while it was being compiled",)
 
     @pytest.mark.attack("O12", "bubblewrap")
+    @pytest.mark.slow
     def test_a_macro_bomb_is_stopped(self, box: Sandbox) -> None:
         code = (
             '#![recursion_limit = "1000000"]\n'

@@ -1,7 +1,5 @@
 """SQL cells: tables, statements that are not cut at the wrong semicolon, and a database that stays."""
 
-from __future__ import annotations
-
 from sandbox_kernel import Sandbox, Status
 
 

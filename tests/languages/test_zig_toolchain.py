@@ -1,7 +1,5 @@
 """Zig from the registry. Compiling with it takes seconds, so a few programs must show everything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

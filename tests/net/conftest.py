@@ -1,7 +1,5 @@
 """Loopback servers, a resolver that answers what it was told, and a client that can misbehave."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

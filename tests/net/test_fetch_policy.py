@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 
@@ -232,7 +230,7 @@ def test_a_pattern_may_name_a_port():
     assert DomainPattern.parse("example.org:8443") == DomainPattern("example.org", (8443,))
     assert DomainPattern.parse("*.example.org:8443").ports == (8443,)
     assert DomainPattern.parse("[2606:4700::1111]:443") == DomainPattern("2606:4700::1111", (443,))
-    assert DomainPattern.parse("2606:4700::1111").name == "2606:4700::1111"
+    assert DomainPattern.parse("2606:4700::1111").domain == "2606:4700::1111"
 
 
 class Clock:

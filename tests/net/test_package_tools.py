@@ -1,7 +1,5 @@
 """pip, cargo and the clients that people use work inside as they are, through the proxy, and stay inside its rules."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Whatever bytes a hostile program sends, the parsers answer or raise the error they promise, and nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,14 +1,14 @@
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
+from ipaddress import ip_address
 
 import pytest
 
 from sandbox_kernel.errors import FetchError
+from sandbox_kernel.net import resolve
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
-from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread, verifying_context
+from sandbox_kernel.net.resolve import is_own, lookup_threads, pin, pin_in_thread, verifying_context
 from sandbox_kernel.net.targets import parse_url
 
 POLICY = FetchPolicy(allowed_domains=("example.org",))
@@ -38,6 +38,19 @@ def test_one_private_answer_refuses_them_all(answers: list[str]):
         pin(TARGET, POLICY, lambda host, port: answers)
     assert caught.value.rule == "private_ip_blocked"
     assert caught.value.violation.subject == "example.org:443"
+
+
+@pytest.mark.attack("N06", "network")
+def test_an_address_of_this_machine_is_private(monkeypatch: pytest.MonkeyPatch):
+    assert is_own(ip_address("127.0.0.1")) and not is_own(ip_address("9.9.9.9"))
+    monkeypatch.setattr(resolve, "is_own", lambda address: str(address) == "8.8.4.4")
+    for target, answer in ((TARGET, "8.8.4.4"), (parse_url("http://8.8.4.4/"), "")):
+        with pytest.raises(
+            FetchRefused, match=r"8\.8\.4\.4, an address of this machine|\.4 is an address of this machine"
+        ):
+            pin(target, FetchPolicy(allow_all_public=True), lambda host, port, answer=answer: ["8.8.8.8", answer])
+    allowed = FetchPolicy(allowed_domains=("example.org",), allow_private_for=("example.org",))
+    assert pin(TARGET, allowed, lambda host, port: ["8.8.4.4"]).address == "8.8.4.4"
 
 
 def test_a_name_may_be_allowed_private_answers():

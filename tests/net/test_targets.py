@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
@@ -111,15 +109,7 @@ def test_text_beyond_ascii_in_the_path_is_percent_encoded_once():
 def test_an_endpoint_needs_a_port():
     assert parse_endpoint("example.org:443").endpoint == "example.org:443"
     assert parse_endpoint("[2606:4700::1]:443").host == "2606:4700::1"
-    for text in (
-        "example.org",
-        "example.org:",
-        "example.org:99999",
-        "[::1]",
-        "a@b:443",
-        "http://example.org:443",
-        ":443",
-    ):
+    for text in ("a.org", "a.org:", "a.org:99999", "[::1]", "a@b:443", "http://a.org:443", ":443"):
         with pytest.raises(FetchError):
             parse_endpoint(text)
 

@@ -1,7 +1,5 @@
 """Where autosave keeps states: per notebook, bounded, and a new kernel destroys nothing of the one before."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

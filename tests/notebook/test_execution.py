@@ -2,14 +2,17 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 from sandbox_kernel import ExecResult, Status
+from sandbox_kernel.model import notes
 from sandbox_kernel.notebook import execution, line_commands, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.render import ShowOutput
+from sandbox_kernel.notebook.render import Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
+from sandbox_kernel.receipt import MIME
 
 
 @pytest.fixture(autouse=True)
@@ -21,45 +24,31 @@ class Box:
     def __init__(self, policy, backend, config):
         pass
 
-    async def arun(self, code, language, *, on_output, cancel, on_usage, **options):
+    async def perform(self, request, events, cancel):
+        code = request.code
         if "print" in code:
-            on_output("stdout", "printed\n")
+            events.on_output("stdout", "printed\n")
         if "bug" in code:
             raise ZeroDivisionError("ours")
+        if "cut" in code:
+            return ExecResult(stdout_truncated=True)
         if "sleep" in code:
-            on_usage(30, 100)
+            events.on_usage(30, 100)
             await cancel.wait()
             return ExecResult(status=Status.INTERRUPTED)
         return ExecResult()
 
 
-class Door:
+class Listener(Door):
     def __init__(self):
         self.seen = []
-        self.panels = []
+        self.told = []
 
     def stream(self, name, text):
         self.seen.append((name, text))
 
     def message(self, message):
         self.seen.append(message)
-
-    def live(self, timeout_s, stop):
-        self.panels.append(Panel(stop))
-        return self.panels[-1]
-
-
-class Panel:
-    def __init__(self, stop):
-        self.stop, self.updates, self.closed = stop, 0, False
-
-    def update(self, elapsed_s, memory):
-        self.updates += 1
-        self.memory = memory
-        self.stop()
-
-    def close(self):
-        self.closed = True
 
 
 async def no_input(prompt, password):
@@ -68,12 +57,30 @@ async def no_input(prompt, password):
 
 def cell(text, state=None, door=None):
     state = state or NotebookState(sandboxes=NotebookSandboxes(Box))
-    door = door or Door()
+    door = door or Listener()
 
     async def go():
         return await CellExecution(state, door, no_input, asyncio.Event()).run(text)
 
     return asyncio.run(go()), door.seen, state
+
+
+def test_the_receipt_of_a_quiet_cell_says_which_output_was_cut():
+    (receipt,) = cell("%%sandbox --quiet\ncut")[1]
+    assert any("stdout" in note for note in receipt.data[MIME]["notes"])
+
+
+@pytest.mark.parametrize(("line", "memory_mb"), [("", 600), ("%%sandbox --timeout 9s\n", 300)])
+def test_memory_that_a_press_gave_is_the_notebooks_from_then_on(monkeypatch, line, memory_mb):
+    state = NotebookState()
+    state.defaults = replace(state.defaults, memory_mb=300)
+
+    async def lifted(plan, io, **_):
+        return ExecResult(memory_limit_mb=600, notes=(notes.more_memory(600),)), {}
+
+    monkeypatch.setattr(state.sandboxes, "run", lifted)
+    cell(f"{line}x = 1", state)
+    assert state.defaults.memory_mb == memory_mb
 
 
 def test_streams_come_before_the_receipt():
@@ -108,7 +115,7 @@ def test_an_interrupt_is_answered_at_once_although_a_command_goes_on(monkeypatch
     monkeypatch.setattr(line_commands, "run_command", lambda command, desk: release.wait(30) or ())
 
     async def go():
-        cancel, door = asyncio.Event(), Door()
+        cancel, door = asyncio.Event(), Listener()
         state = NotebookState(sandboxes=NotebookSandboxes(Box))
         task = asyncio.ensure_future(CellExecution(state, door, no_input, cancel).run("%sandbox report"))
         await asyncio.sleep(0)
@@ -121,19 +128,28 @@ def test_an_interrupt_is_answered_at_once_although_a_command_goes_on(monkeypatch
     assert asyncio.run(go()).failure.ename == "KeyboardInterrupt"
 
 
-def test_a_long_cell_gets_a_panel_whose_stop_button_stops_it(monkeypatch):
-    monkeypatch.setattr(execution, "PANEL_AFTER_S", 0.0)
-    monkeypatch.setattr(execution, "PANEL_EVERY_S", 0.001)
-    door = Door()
-    done, _, _ = cell("sleep", door=door)
-    assert done.failure.ename == "KeyboardInterrupt"
-    (panel,) = door.panels
-    assert panel.closed
-    assert panel.updates >= 1
-    assert panel.memory == (30, 100)
+def test_a_long_cell_tells_its_time_and_memory_until_it_ends(monkeypatch):
+    monkeypatch.setattr(execution, "PROGRESS_AFTER_S", 0.0)
+    monkeypatch.setattr(execution, "PROGRESS_EVERY_S", 0.001)
+    state, door, cancel = NotebookState(sandboxes=NotebookSandboxes(Box)), Listener(), asyncio.Event()
+
+    async def go():
+        door.progress = lambda made: (door.told.append(made), len(door.told) > 2 and cancel.set())
+        done = await CellExecution(state, door, no_input, cancel).run("%%sandbox --timeout 9s\nsleep")
+        told = len(door.told)
+        passed = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.01, passed.set)
+        await passed.wait()
+        return done, told
+
+    done, told = asyncio.run(go())
+    assert (done.failure.ename, told, len(door.told)) == ("KeyboardInterrupt", 3, 3)
+    assert (door.told[-1].timeout_s, door.told[-1].memory) == (9.0, (30, 100))
+    assert door.told[-1].elapsed_s > door.told[0].elapsed_s >= 0
+    assert door.told[-1].content("a")["memory_limit_bytes"] == 100
 
 
-def test_a_short_cell_gets_no_panel():
-    door = Door()
+def test_a_short_cell_tells_nothing_of_its_progress():
+    door = Listener()
     cell("print(1)", door=door)
-    assert door.panels == []
+    assert door.told == []

@@ -3,8 +3,6 @@
 Behind every wall that this machine has: a layer over the folder, and a private copy behind Landlock.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``%sandbox --here`` in a notebook: cells work on the notebook's folder, and its files change when they are applied."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +95,25 @@ def test_cells_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -
     notebook.run("os.unlink('run.sh')")
     notebook.run("%sandbox undo")
     assert "Nothing differs" in notebook.run("%sandbox changes")
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_where_nobody_looks_on_the_receipt_says_which_changes_end_with_the_kernel(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    receipts: list[str] = []
+    monkeypatch.setattr(Page, "watched", lambda _page: watched)
+    monkeypatch.setattr(
+        Page, "message", lambda _page, message: receipts.append(str(getattr(message, "data", {}).get("text/plain")))
+    )
+    notebook.run("%sandbox --here")
+    notebook.run("open('a.csv', 'w').write('1')")
+    notebook.run("for n in range(3): open(f'b{n}.csv', 'w').write('1')")
+    said = "4 changes of your folder are not written and end with this kernel (a.csv, b0.csv, b1.csv, …)"
+    assert (said in receipts[-1]) != watched
+    notebook.run("%sandbox apply" if watched else "1")
+    assert (said in receipts[-1]) is False
+    assert len(notebook.state.sandboxes.not_applied()) == (not watched)
 
 
 def test_a_command_without_a_folder_says_what_to_write(notebook: Notebook) -> None:

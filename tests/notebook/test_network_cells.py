@@ -1,7 +1,5 @@
 """A notebook and the network: sessions that have it, cells that ask for it beside one that has not, and their files."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,22 +89,23 @@ def test_the_same_domains_in_another_order_are_the_same_session(notebook: Notebo
     assert (result.stdout, result.notes) == ("1\n", ())
 
 
-def test_a_cell_that_asks_beside_its_session_runs_fresh_and_is_told_how_to_keep_variables(notebook: Notebook) -> None:
-    notebook.run("mine = 1")
-    result = notebook.run(f"%%sandbox {notebook.allow}\nprint('mine' in globals())")
+@pytest.mark.parametrize(
+    ("line", "way"),
+    [
+        ("%%sandbox", "--session NAME"),
+        ("%%sandbox --session web", "%sandbox restart python --session web begins one that has it"),
+    ],
+)
+def test_a_cell_that_asks_beside_its_session_runs_fresh_and_is_told_how_to_keep_variables(
+    notebook: Notebook, line: str, way: str
+) -> None:
+    notebook.run(f"{line}\nmine = 1")
+    result = notebook.run(f"{line} {notebook.allow}\nprint('mine' in globals())")
     assert result.stdout == "False\n"
     (note,) = result.notes
-    assert "--session NAME" in note
-    followed = notebook.run(f"%%sandbox {notebook.allow} --session web\nprint(1)")
-    assert followed.notes == ()
-
-
-def test_a_named_session_without_the_domain_is_left_alone_and_the_way_to_another_is_exact(notebook: Notebook) -> None:
-    notebook.run("%%sandbox --session web\nmine = 1")
-    result = notebook.run(f"%%sandbox --session web {notebook.allow}\nprint('mine' in globals())")
-    assert result.stdout == "False\n"
-    assert "%sandbox restart python --session web begins one that has it" in result.notes[0]
-    assert notebook.run("%%sandbox --session web\nprint(mine)").stdout == "1\n"
+    assert way in note
+    assert notebook.run(f"{line}\nprint(mine)").stdout == "1\n"
+    assert notebook.run(f"%%sandbox {notebook.allow} --session another\nprint(1)").notes == ()
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Offers of rights: what a cell lacked, as buttons, as lines to type, and never more than that."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 from collections.abc import Iterator

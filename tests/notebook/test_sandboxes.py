@@ -1,7 +1,5 @@
 """The sandboxes chooses the sandbox, the session and the limits; here with a facade that only remembers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +21,10 @@ from sandbox_kernel.notebook import sessions as notebook_sessions
 from sandbox_kernel.notebook.execution import NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
+from sandbox_kernel.notebook.options.option_table import OPTIONS, AtStart
+from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line, parse_options
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
-from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions import NotebookSessions, rights_between
 from sandbox_kernel.session.open_wasm import WasmSession
 from tests.notebook.test_here import Notebook
 
@@ -42,17 +41,17 @@ class FakeSession:
     def usual_memory(self, usual_mb):
         return max(usual_mb, self.raised_mb)
 
-    async def arun(
-        self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel, off_loop, **limits
-    ):
-        assert off_loop  # what a cell shows is work of its own thread
+    def request(self, code, timeout, *, number, **limits):
         self.codes.append((code, timeout))
         self.limits.append({name: value for name, value in limits.items() if value is not None})
         self.numbers.append(number)
+        return code
+
+    async def perform(self, code, events, cancel):
         if "ask" in code:
-            on_output("stdout", on_input("? ", False))
+            events.on_output("stdout", events.on_input("? ", False))
         if "show" in code:
-            on_display(Display(data={"text/plain": "live"}))
+            events.on_display(Display(data={"text/plain": "live"}))
         if "wait" in code:
             await cancel.wait()
             return ExecResult(status=Status.INTERRUPTED)
@@ -71,9 +70,9 @@ class FakeBox:
         self.runs, self.sessions, self.destroyed, self.shares = [], [], False, None
         FakeBox.made.append(self)
 
-    async def arun(self, code, language, **options):
-        self.runs.append((code, language, options))
-        return ExecResult(language=str(language))
+    async def perform(self, request, events, cancel):
+        self.runs.append(request)
+        return ExecResult(language=str(request.language))
 
     def session(self, language, **wanted):
         self.sessions.append(FakeSession(language, **wanted))
@@ -114,12 +113,12 @@ def run(sandboxes, text, **extra):
 def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
     line = "--fresh --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s"
     result, _ = run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nprint(1)")
-    ((code, language, options),) = boxes[0].runs
-    assert (code, language) == ("\nprint(1)", Language.PYTHON)
-    assert (options["timeout"], options["memory_mb"], options["stdin"]) == (2.0, 64, "hi")
-    assert (options["env"], options["args"]) == ({"A": "1"}, ("x",))
-    assert options["limits"].cpu_seconds == 1.0
-    assert options["limits"].processes == 64
+    (request,) = boxes[0].runs
+    assert (request.code, request.language) == ("\nprint(1)", Language.PYTHON)
+    assert (request.timeout, request.memory_mb, request.stdin) == (2.0, 64, "hi")
+    assert (request.env, request.args) == ({"A": "1"}, ("x",))
+    assert request.limits.cpu_seconds == 1.0
+    assert request.limits.processes == 64
     assert result.notes == ()
 
 
@@ -147,17 +146,12 @@ def test_cells_share_a_session_and_a_name_is_another(boxes, sandboxes):
     assert boxes[0].runs == []
 
 
-def test_a_session_counts_lines_as_the_cell_does(boxes, sandboxes):
+def test_a_session_counts_lines_as_the_cell_does_and_begins_with_the_notebooks_defaults(boxes, sandboxes):
     for text in ("%%sandbox\nx = 1", "%%sandbox\n%%time\nx", "x"):
-        run(sandboxes, text)
-    assert [code for code, _ in boxes[0].sessions[0].codes] == ["#\nx = 1", "\n%%time\nx", "x"]
-
-
-def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes, sandboxes):
-    defaults = CellOptions(memory_mb=256, processes=9)
-    run(sandboxes, "x", defaults=defaults)
-    assert boxes[0].sessions[0].wanted["memory_mb"] == 256
-    assert boxes[0].sessions[0].wanted["limits"].processes == 9
+        run(sandboxes, text, defaults=CellOptions(memory_mb=256, processes=9))
+    (session,) = boxes[0].sessions
+    assert [code for code, _ in session.codes] == ["#\nx = 1", "\n%%time\nx", "x"]
+    assert (session.wanted["memory_mb"], session.wanted["limits"].processes) == (256, 9)
 
 
 @pytest.mark.parametrize("text", ["%%sandbox --fresh\nx", "%%sandbox rust\nx", "%%sandbox c\nx"])
@@ -192,7 +186,7 @@ def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(box
     async def broken(*args, **options):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(FakeSession, "arun", broken)
+    monkeypatch.setattr(FakeSession, "perform", broken)
     with pytest.raises(RuntimeError, match="broken"):
         run(sandboxes, "%%sandbox --disk 64M\nx")
     assert [session.alive for session in boxes[0].sessions] == [False, False]
@@ -223,20 +217,17 @@ def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes,
     assert sum(len(box.sessions) for box in boxes) == 1
 
 
-def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes, sandboxes):
-    result, _ = run(sandboxes, "%%sandbox --memory 512M\nx")
-    assert result.notes == ()
-    assert len(boxes[0].sessions) == 1
-
-
 def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes, sandboxes):
-    for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s"):  # before and after the session has begun
+    # Before and after the session has begun; the last asks for what the session has.
+    for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s", "--memory 512M"):
         result, _ = run(sandboxes, f"%%sandbox {line}\nx")
         assert result.notes == ()
     run(sandboxes, "x")
     (session,) = boxes[0].sessions
     assert "memory_mb" not in session.wanted
-    assert session.limits == [{"memory_mb": 64, "cpu_seconds": 2.0}, {"output_bytes": 10 << 20}, {}]
+    assert session.limits == [
+        {"memory_mb": 64, "cpu_seconds": 2.0}, {"output_bytes": 10 << 20}, {"memory_mb": 512}, {}
+    ]  # fmt: skip
 
 
 def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes, sandboxes):
@@ -293,10 +284,8 @@ def test_input_comes_from_the_stdin_option_line_by_line(boxes, sandboxes):
     assert ("stdout", "first") in output
 
 
-def test_displays_are_shown_while_the_cell_runs_and_not_again(boxes):
-    result, output = run(NotebookSandboxes(FakeBox), "show")
-    assert output == [{"text/plain": "live"}]
-    assert result.displays == ()
+def test_displays_are_shown_while_the_cell_runs(boxes):
+    assert run(NotebookSandboxes(FakeBox), "show")[1] == [{"text/plain": "live"}]
 
 
 def test_a_cancel_interrupts_the_session(boxes):
@@ -430,3 +419,10 @@ def test_a_fork_has_the_limits_of_its_session_and_no_cell_of_it_runs_fresh(noteb
 def test_without_a_session_there_is_nothing_to_fork(notebook: Notebook) -> None:
     assert "there is no running" in notebook.run("%sandbox fork other")
     assert "needs a name" in notebook.run("%sandbox fork")
+
+
+@pytest.mark.parametrize("name", [option.name for option in OPTIONS if option.at_start is AtStart.FOLLOWS])
+def test_a_running_session_is_given_each_option_that_the_table_says_it_follows(name: str) -> None:
+    value = {"--memory": "2G", "--env": "A=1", "--allow-net": "example.org", "--mount": "/tmp:/data"}[name]
+    changes = rights_between(CellOptions(), parse_options([f"{name}={value}"]), Language.PYTHON)
+    assert [change.gains for change in changes] == [True]

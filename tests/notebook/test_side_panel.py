@@ -1,7 +1,5 @@
 """The side panel's requests: what they are answered with, and that they do what the ``%sandbox`` lines do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +11,10 @@ import pytest
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, first_defaults
 from sandbox_kernel.notebook.side_panel import _ACTIONS, PanelDesk, PanelRequest, limits_of_dialog
 from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.session.cell.request import LimitLift
 from tests.notebook.test_here import OTHER_MEMORY, Page, _no_input
 
 PNG = bytes.fromhex(
@@ -78,7 +77,7 @@ def test_the_tree_names_the_cells_of_the_notebook_and_going_back_is_the_lines_un
     assert [node["present"] for node in desk.ask("tree")["nodes"]] == [False, True, False]
     found = desk.ask("compare", before=nodes[1]["id"], after=nodes[2]["id"])
     assert [name for name, _ in found["added"]] == ["y"]
-    assert desk.ask("checkout", state=nodes[2]["id"])["status"] == "ok"
+    assert desk.ask("go", state=nodes[2]["id"])["status"] == "ok"
     desk.ask("name", name="good")
     assert desk.ask("tree")["nodes"][2]["name"] == "good"
     assert desk.ask("name", name="early", state=nodes[1]["id"])["text"].startswith(
@@ -86,6 +85,23 @@ def test_the_tree_names_the_cells_of_the_notebook_and_going_back_is_the_lines_un
     )
     assert [node["name"] for node in desk.ask("tree")["nodes"]] == ["", "early", "good"]
     assert desk.ask("name", name="nowhere", state=99)["status"] == "error"
+    found = desk.ask("variables", state=nodes[2]["id"])
+    assert (found["known"], sorted(found["variables"]), found["more"]) == (
+        True, [["x", "int", "1", 5], ["y", "int", "2", 5]], 0,
+    )  # fmt: skip
+
+
+def test_a_restart_that_would_lose_a_large_variable_is_not_made_unless_that_is_wanted(desk: Desk) -> None:
+    desk.run(
+        "class Rows:\n    def __reduce__(self): raise TypeError('never')\n    def __sizeof__(self): return 3 << 20"
+    )
+    desk.run("import os\nlarge, small, kept = Rows(), (n for n in 'ab'), os.getpid()")
+    refused = desk.ask("restart")
+    assert refused["loses"] == ["large (3 MB): Rows: TypeError: never"]
+    assert "Nothing was changed" in refused["error"]
+    assert len(desk.ask("tree")["nodes"]) == 3
+    told = desk.ask("restart", anyway=True)
+    assert "lost: large" in told["text"] and "lost: small" in told["text"]
 
 
 def test_the_panel_applies_what_it_shows_and_nothing_else(desk: Desk) -> None:
@@ -173,7 +189,7 @@ def test_what_a_running_session_cannot_be_given_is_an_error_and_nothing_changes(
 @pytest.mark.parametrize(
     "content",
     [
-        *(None, [], {}, {"action": 1}, {"action": "run", "code": "1"}, {"action": "checkout", "state": "1; x"}),
+        *(None, [], {}, {"action": 1}, {"action": "run", "code": "1"}, {"action": "go", "state": "1; x"}),
         *({"action": "apply", "paths": "x"}, {"action": "apply", "paths": [1]}, {"action": "compare", "before": -1}),
         *({"action": "limits", "timeout": "soon"}, {"action": "limits", "mounts": ["x"]}, {"action": "name"}),
     ],
@@ -198,3 +214,28 @@ def test_the_dialog_changes_what_it_names_and_an_empty_field_takes_an_option_awa
     before = CellOptions(policy="strict", memory_mb=5, allow_net=(NetworkRule("a.org"),))
     assert limits_of_dialog(PanelRequest(timeout="5s"), before) == replace(before, timeout_s=5)
     assert limits_of_dialog(PanelRequest(domains=(), memory=""), before) == CellOptions(policy="strict")
+
+
+def test_time_and_memory_of_the_dialog_are_kept_for_all_notebooks_but_not_by_a_locked_kernel(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = {"JPY_SESSION_NAME": "/a.ipynb"}
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert desk.ask("limits", timeout="45s", memory="600M", every=True)["status"] == "ok"
+    assert first_defaults(page) == CellOptions(timeout_s=45, memory_mb=600)
+    monkeypatch.setenv("SANDBOX_KERNEL_LINES", "locked")
+    assert "locked" in desk.ask("limits", timeout="40s", every=True)["error"]
+    assert first_defaults(page) == CellOptions(timeout_s=45, memory_mb=600)
+
+
+def test_a_running_cell_is_given_more_by_the_panels_own_message_but_not_in_a_locked_kernel(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "does not run" in desk.ask("more", cell="a", name="time")["error"]
+    lift = desk.state.lifts["a"] = LimitLift()
+    lift.timeout_s, lift.memory_mb, lift.most_mb = 30, 512, 2048
+    assert desk.ask("more", cell="a", name="time") == {"status": "ok"}
+    assert (lift.timeout_s, lift.memory_mb) == (60, 512)
+    monkeypatch.setenv("SANDBOX_KERNEL_LINES", "locked")
+    assert "locked" in desk.ask("more", cell="a", name="memory")["error"]
+    assert lift.memory_mb == 512

@@ -1,7 +1,5 @@
 """Which device files a rule for accelerators means on a host; the folders of devices are made by the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

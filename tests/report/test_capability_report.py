@@ -1,7 +1,5 @@
 """The report shows each line by its mark, fails closed, and is the same in every form."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

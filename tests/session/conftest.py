@@ -1,7 +1,5 @@
 """Sessions for tests: one jail each, opened from the pool, always closed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

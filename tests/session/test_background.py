@@ -1,17 +1,19 @@
 """Between cells: what the next cell would wait for is done while the caller shows the result."""
 
-from __future__ import annotations
-
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.streams import readable
+from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.session.background import BackgroundListener
 from sandbox_kernel.session.cell import displays
@@ -19,6 +21,7 @@ from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.supervisor import WorkerSupervisor
+from sandbox_kernel.session.worker import jailed_worker as worker_module
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.messages import FromWorker, Frozen
 from tests.jail.walls_and_groups import Tier
@@ -29,7 +32,7 @@ from tests.session.worker.test_hostile_worker import FIND
 def settled(session: Session) -> None:
     """Wait until the session's thread has nothing left to do."""
     assert session._threads is not None
-    session._threads.submit(lambda: None).result(60)
+    session._threads[1].submit(lambda: None).result(60)
 
 
 def lives(session: Session) -> bool:
@@ -59,6 +62,40 @@ def test_another_thread_that_has_the_turn_makes_the_worker_ready_itself(session:
     with session._supervisor.lock():
         session._supervisor.make_ready()
     assert session.run("1").ok
+
+
+@pytest.mark.parametrize("turn", ["the state is kept", "a question is answered"])
+def test_a_cell_that_waits_for_its_session_is_stopped_at_once(session: Session, turn: str) -> None:
+    async def main() -> ExecResult | None:
+        stop = asyncio.Event()
+        if turn == "the state is kept":
+            await session.arun("import os, time\nos.register_at_fork(before=lambda: time.sleep(1000))")
+        with contextlib.nullcontext() if turn == "the state is kept" else session._supervisor.lock():
+            waiting = asyncio.ensure_future(session.arun("print('ran')", cancel=stop))
+            asyncio.get_running_loop().call_soon(stop.set)
+            await asyncio.wait({waiting}, timeout=10)
+            in_time = waiting.done()
+        return await waiting if in_time else None
+
+    result = asyncio.run(main())
+    assert result is not None and (result.status, result.stdout) == (Status.INTERRUPTED, "")
+    assert [note.kind for note in result.notes] == [NoteKind.NOT_RUN]
+
+
+def test_a_checkpoint_that_wakes_and_makes_none_itself_is_given_up(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.run("x = 1")
+    worker = session._supervisor.live
+    assert worker is not None
+    worker.prepare()
+    monkeypatch.setattr(worker_module, "WORKER_START_S", 1.0)
+    monkeypatch.setattr(worker, "_order_checkpoint", lambda room=0: setattr(worker, "_freezing", True))
+    os.kill(worker.channel.speaker, signal.SIGKILL)
+    assert readable(worker.gate.jail.control.fileno(), 30)  # the gate tells of its end
+    with pytest.raises(SessionError, match="its state is lost; it was started anew"):
+        session.run("1")
+    assert session.run("print('goes on')").stdout == "goes on\n"
 
 
 def test_what_goes_wrong_between_cells_is_told_to_the_next_cell(session: Session) -> None:
@@ -181,22 +218,105 @@ if os.fork() == 0:
 """
 
 
-@pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
-def test_processes_of_earlier_cells_have_limits_without_a_control_group(
-    monkeypatch: pytest.MonkeyPatch, enforcer: str
+#: The same, with connections to itself that nobody accepts.
+LEFT_CONNECTIONS = """
+import os, socket
+x = 1
+if os.fork() == 0:
+    while not os.path.exists("go"): pass
+    server = socket.create_server(("127.0.0.1", 0), backlog=4000)
+    for _ in range(2500): socket.create_connection(server.getsockname()).close()
+    while True: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("enforcer", "counted_by", "left", "memory_mb"),
+    # Another size with groups: no later test gets a spare that has one.
+    [
+        ("bubblewrap", "no groups", LEFT, 128),
+        ("landlock", "no groups", LEFT, 128),
+        ("bubblewrap", "groups", LEFT_CONNECTIONS, 192),
+    ],
+)
+def test_processes_of_earlier_cells_have_limits_that_only_the_host_watches(
+    monkeypatch: pytest.MonkeyPatch, enforcer: str, counted_by: str, left: str, memory_mb: int
 ) -> None:
-    Tier(enforcer, "no groups").enter(monkeypatch)
+    Tier(enforcer, counted_by).enter(monkeypatch)
     brought = threading.Event()
     keep = WorkerSupervisor.keep_limits
     monkeypatch.setattr(
-        WorkerSupervisor, "keep_limits", lambda own, live: (found := keep(own, live)) and (brought.set() or found)
+        WorkerSupervisor,
+        "keep_limits",
+        lambda own, live, *, anew: (found := keep(own, live, anew=anew)) and (brought.set() or found),
     )
-    with Sandbox() as box, box.session("python", memory_mb=128) as session:
+    with Sandbox() as box, box.session("python", memory_mb=memory_mb) as session:
         # Two of them: each alone is below what the kernel lets one process have.
         for _ in range(2):
-            assert session.run(LEFT.format(size=100 << 20)).ok
+            assert session.run(left.replace("{size}", str(100 << 20))).ok
         session.write_file("go", b"")
         assert brought.wait(60)
         after = session.run("x")
         assert after.ok and [note.kind for note in after.notes] == [NoteKind.WORKER_REPLACED]
         assert "more memory than they may" in str(after.notes[0])
+
+
+AGAIN = """
+import asyncio, os
+async def again():
+    while True:
+        for _ in range(2):
+            if os.fork() == 0:
+                held = bytearray(100 << 20)
+                for place in range(0, len(held), 4096): held[place] = 1
+                while True: pass
+        await asyncio.sleep(0.2)
+task = asyncio.create_task(again())
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_uses_too_much_again_and_again_is_ended_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    Tier("bubblewrap", "no groups").enter(monkeypatch)
+    anew = threading.Event()
+    again = WorkerSupervisor.again
+    monkeypatch.setattr(WorkerSupervisor, "again", lambda own: (again(own), anew.set())[0])
+    with Sandbox() as box, box.session("python", memory_mb=128) as session:
+        session.run(AGAIN)
+        assert anew.wait(120)
+        with pytest.raises(SessionError, match="started anew"):
+            session.run("1")
+        assert session.run("print('again' in globals())").stdout == "False\n"
+
+
+HUNGRY = """
+import os, time
+class Hungry:
+    def grow(self):
+        for _ in range(2):
+            if os.fork() == 0:
+                held = bytearray(100 << 20)
+                for place in range(0, len(held), 4096): held[place] = 1
+                time.sleep(600)
+        time.sleep(600)
+    def __dir__(self): self.grow()
+    def __reduce__(self): self.grow()
+x, hungry = 1, Hungry()
+"""
+
+
+@pytest.mark.parametrize("what", ["save", "complete"])
+@pytest.mark.one_case
+def test_what_answers_questions_has_the_limits_of_cells_without_a_control_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    Tier("bubblewrap", "no groups").enter(monkeypatch)
+    with Sandbox() as box, box.session("python", memory_mb=128) as session:
+        assert session.run(HUNGRY).ok
+        if what == "save":
+            with pytest.raises(SessionError, match=r"more memory than it may|worker is gone"):
+                session.save(tmp_path / "s")
+        else:
+            session.complete("hungry.", 7)
+        after = session.run("print(x)")
+        assert after.ok and after.stdout == "1\n"

@@ -1,7 +1,5 @@
 """A completion goes on with the word before the cursor, and adds nothing but the rest of a name."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +21,7 @@ def offered(before: str, *texts: object, start: int | None = None, after: str = 
         ("pri", 0, "print"),
         ("x = 1\nthing.meth", 12, "method"),
         ("thing.meth", 0, "thing.method"),
+        ("thing.meth", 5, ".method"),
         ("import os.pa", 7, "os.path"),
         ("print(se", 6, "sep="),
         ("d['", 3, "first name"),

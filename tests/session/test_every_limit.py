@@ -1,7 +1,5 @@
 """Every limit holds for runs and for cells, behind every kind of walls, with and without control groups."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 

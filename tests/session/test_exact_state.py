@@ -1,7 +1,5 @@
 """What comes back with a rollback: everything that a cell could have changed, named one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -35,13 +33,68 @@ def test_a_cell_that_used_up_all_descriptors_is_kept_when_the_next_one_dies(sess
     assert all(node.alive for node in session.history())
 
 
-def test_random_numbers_go_on_as_if_the_lost_cell_had_not_drawn_any(session: Session, value: Value) -> None:
-    expected = value(session, "import random; random.seed(7); random.random(), random.random(), random.random()")
-    session.run("random.seed(7); a = random.random()")
-    lose(session, "[random.random() for _ in range(100)]")
-    session.run("b = random.random()")
-    lose(session, "random.seed(0)")
-    assert value(session, "a, b, random.random()") == expected
+#: Cells that are kept, one that is lost, and what the session shows afterwards.
+COMES_BACK = {
+    "random numbers": (
+        [
+            "import random; random.seed(7); a, b, c = (random.random() for _ in range(3)); random.seed(7); random.random()"
+        ],
+        "[random.random() for _ in range(100)]; random.seed(0)",
+        "(random.random(), random.random()) == (b, c)",
+        "True",
+    ),
+    "a removed working directory": (
+        ["import os, shutil; os.mkdir('inner'); os.chdir('inner'); open('f', 'w').write('x')"],
+        "os.chdir('/'); shutil.rmtree('/box/inner')",
+        "os.getcwd(), os.listdir('.')",
+        "('/box/inner', ['f'])",
+    ),
+    "a mapped file whose time did not change": (
+        [
+            "import mmap; open('m', 'wb').write(bytes(4096)); f = open('m', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[0] = 1",
+            "m[0] = 2",
+        ],
+        "m[0] = 3",
+        "m[0], open('m', 'rb').read(1)",
+        "(2, b'\\x02')",
+    ),
+    "modules and their state": (
+        ["import json, sys, decimal; decimal.getcontext().prec = 7; sys.setrecursionlimit(1234)"],
+        "del sys.modules['json']; decimal.getcontext().prec = 1; import csv; sys.setrecursionlimit(999)",
+        "'json' in sys.modules, decimal.getcontext().prec, sys.getrecursionlimit(), 'csv' in globals()",
+        "(True, 7, 1234, False)",
+    ),
+    "environment, umask and signal handlers": (
+        ["import os, signal; os.environ['A'] = '1'; os.umask(0o077); signal.signal(10, signal.SIG_IGN)"],
+        "os.environ['A'] = '2'; os.umask(0); signal.signal(10, signal.SIG_DFL)",
+        "os.environ['A'], os.umask(0o077), int(signal.getsignal(10))",
+        "('1', 63, 1)",
+    ),
+    "flags of descriptors": (
+        ["import os"],
+        "os.set_blocking(1, False); os.set_blocking(2, False)",
+        "os.get_blocking(1), os.get_blocking(2)",
+        "(True, True)",
+    ),
+    "an event loop and its tasks": (
+        [
+            "import asyncio\nasync def later(): await asyncio.sleep(0.01); return 5\nawait asyncio.sleep(0)",
+            "task = asyncio.ensure_future(later()); await asyncio.sleep(0)",
+        ],
+        "task.cancel(); await asyncio.sleep(0)",
+        "await task",
+        "5",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COMES_BACK)
+def test_what_a_lost_cell_changed_comes_back(session: Session, value: Value, what: str) -> None:
+    kept, lost, shown, expected = COMES_BACK[what]
+    for code in kept:
+        session.run(code)
+    lose(session, lost)
+    assert value(session, shown) == expected
 
 
 def test_an_unseeded_generator_draws_the_same_again_after_undo(session: Session) -> None:
@@ -49,12 +102,6 @@ def test_an_unseeded_generator_draws_the_same_again_after_undo(session: Session)
     first = session.run("a = random.random(); print(a)").stdout
     session.undo()
     assert session.run("print(random.random())").stdout == first
-
-
-def test_the_working_directory_comes_back_even_when_it_was_removed(session: Session, value: Value) -> None:
-    session.run("import os, shutil; os.mkdir('inner'); os.chdir('inner'); open('f', 'w').write('x')")
-    lose(session, "os.chdir('/'); shutil.rmtree('/box/inner')")
-    assert value(session, "os.getcwd(), os.listdir('.')") == "('/box/inner', ['f'])"
 
 
 def test_files_that_were_made_changed_or_removed_are_as_before(session: Session, value: Value) -> None:
@@ -69,15 +116,6 @@ def test_files_that_were_made_changed_or_removed_are_as_before(session: Session,
     seen = "sorted(os.listdir('.')), os.readlink('l'), open('hard').read(), os.stat('d/e/f').st_mode & 0o777"
     assert value(session, seen) == "(['d', 'hard', 'l'], 'd', 'old', 416)"
     assert value(session, "os.stat('d/e/f').st_mtime, os.path.samefile('hard', 'd/e/f')") == "(2.0, True)"
-
-
-def test_a_mapped_file_goes_back_although_its_time_did_not_change(session: Session, value: Value) -> None:
-    session.run(
-        "import mmap; open('m', 'wb').write(bytes(4096)); f = open('m', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[0] = 1"
-    )
-    session.run("m[0] = 2")
-    lose(session, "m[0] = 3")
-    assert value(session, "m[0], open('m', 'rb').read(1)") == "(2, b'\\x02')"
 
 
 def test_a_hostile_tree_in_the_work_folder_does_not_stop_the_rollback(session: Session, value: Value) -> None:
@@ -100,24 +138,6 @@ def test_a_folder_too_large_to_copy_is_left_alone_and_said_so(session: Session, 
     notes = lose(session, "open('small', 'w').write('s'); x = 2")
     assert "not all files in the work folder are as they were before: they are larger than 32 MB" in notes
     assert value(session, "import os; sorted(os.listdir('.')), x") == "(['large', 'small'], 1)"
-
-
-def test_imported_modules_and_their_state_come_back(session: Session, value: Value) -> None:
-    session.run("import json, sys, decimal; decimal.getcontext().prec = 7; sys.setrecursionlimit(1234)")
-    lose(session, "del sys.modules['json']; decimal.getcontext().prec = 1; import csv; sys.setrecursionlimit(999)")
-    seen = "'json' in sys.modules, decimal.getcontext().prec, sys.getrecursionlimit(), 'csv' in globals()"
-    assert value(session, seen) == "(True, 7, 1234, False)"
-
-
-def test_environment_umask_and_signal_handlers_come_back(session: Session, value: Value) -> None:
-    session.run("import os, signal; os.environ['A'] = '1'; os.umask(0o077); signal.signal(10, signal.SIG_IGN)")
-    lose(session, "os.environ['A'] = '2'; os.umask(0); signal.signal(10, signal.SIG_DFL)")
-    assert value(session, "os.environ['A'], os.umask(0o077), int(signal.getsignal(10))") == "('1', 63, 1)"
-
-
-def test_descriptor_flags_changed_by_a_lost_cell_are_put_back(session: Session, value: Value) -> None:
-    lose(session, "import os; os.set_blocking(1, False); os.set_blocking(2, False)")
-    assert value(session, "import os; os.get_blocking(1), os.get_blocking(2)") == "(True, True)"
 
 
 @pytest.mark.slow
@@ -177,13 +197,6 @@ def test_undo_ends_the_processes_of_the_cells_that_it_takes_back(session: Sessio
     assert value(session, "subprocess.getoutput('pgrep -af ^sleep').split()[1:]") == "['sleep', '1000']"
     session.undo(2)
     assert value(session, "subprocess.getoutput('pgrep -c ^sleep')") == "'0'"
-
-
-def test_an_event_loop_and_its_tasks_survive_a_rollback(session: Session, value: Value) -> None:
-    session.run("import asyncio\nasync def later(): await asyncio.sleep(0.01); return 5\nawait asyncio.sleep(0)")
-    session.run("task = asyncio.ensure_future(later()); await asyncio.sleep(0)")
-    lose(session, "task.cancel(); await asyncio.sleep(0)")
-    assert value(session, "await task") == "5"
 
 
 def test_the_prompt_number_goes_back_too(session: Session, value: Value) -> None:

@@ -1,7 +1,5 @@
 """The files of sessions: told as changes, reached from the host, shared with the sandbox, and part of the state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

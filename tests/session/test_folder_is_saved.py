@@ -1,7 +1,5 @@
 """A saved session brings its whole work folder: modes, times, links and empty folders, also those of ``here``."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -9,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
+from sandbox_kernel import Conflict, InvalidRequest, Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.session import python_state, saved_file
+from sandbox_kernel.session import python_state, saved_file, take_state
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.transfer import FolderState, folder_of, leads_out, put_folder, take_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -87,6 +85,7 @@ LINK = "; os.mkdir('other'); open('other/a.csv', 'w').write('mine'); os.symlink(
 
 
 @pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')", LINK])
+@pytest.mark.one_case
 def test_a_session_that_has_removed_a_folder_of_the_user_is_saved_and_loaded(tmp_path: Path, then: str) -> None:
     project = tmp_path / "project"
     (project / "data/deep").mkdir(parents=True)
@@ -119,8 +118,8 @@ def test_a_session_on_a_folder_of_the_user_saves_only_what_it_changed(tmp_path: 
             session, "os.mkdir('hollow'); open('new', 'w').write('n'); os.chmod('new', 0o755); os.utime('new', (9, 9))"
         )
         session.save(tmp_path / "s")
-    header = saved_file.read_image(str(tmp_path / "s")).header
-    assert set(header.files) == {"changed.txt", "new"}, "the folder itself is the user's"
+    saved = saved_file.read_saved(str(tmp_path / "s")).state.folder
+    assert set(saved.files) == {"changed.txt", "new"}, "the folder itself is the user's"
     with Sandbox(here=project) as box:
         again = box.load_session(tmp_path / "s")
         seen = "print(sorted(os.listdir()), open('changed.txt').read(), os.stat('new').st_mtime, os.readlink('l'))"
@@ -133,6 +132,34 @@ def test_a_session_on_a_folder_of_the_user_saves_only_what_it_changed(tmp_path: 
         again = box.load_session(tmp_path / "s")
         assert printed(again, "print(sorted(os.listdir()))") == "['changed.txt', 'hollow', 'l', 'new']\n"
         assert "load it with --here" in again.restored.files["."]
+
+
+@pytest.mark.parametrize("edited", ["before it was saved", "after it was saved"])
+def test_changes_of_a_loaded_session_are_written_over_the_versions_that_the_user_had_when_it_was_saved(
+    tmp_path: Path, edited: str
+) -> None:
+    (project := tmp_path / "project").mkdir()
+    for name in ("changed.txt", "gone.txt"):
+        (project / name).write_text("first")
+    with Sandbox(here=project) as box:
+        session = box.session()
+        printed(session, "import os; open('changed.txt', 'w').write('session'); os.remove('gone.txt')")
+        session.save(tmp_path / "unedited")
+        if edited == "before it was saved":
+            (project / "changed.txt").write_text("the user's")
+        session.save(tmp_path / "s")
+    if edited == "after it was saved":
+        (project / "gone.txt").write_text("the user's")
+    with Sandbox(here=project) as box:
+        printed(box.load_session(tmp_path / "s"), "1")
+        with pytest.raises(Conflict):
+            box.apply()
+    assert "the user's" in {each.read_text() for each in project.iterdir()}
+    for name in ("changed.txt", "gone.txt"):
+        (project / name).unlink()
+    with Sandbox(here=project) as box:
+        box.load_session(tmp_path / "unedited")
+        assert [change.path for change in box.apply()] == ["changed.txt"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +228,7 @@ def test_a_small_file_that_says_it_is_large_takes_no_memory_from_the_host(
     large, path = 700 << 20, tmp_path / "s"
     fields = {
         "language": "python", "guest": python_state.GUEST, "guest_version": "Python", "memory_mb": 4096, "elapsed_s": 0.0,
-        "memory_bytes": large, "memory_sha256": "", "files": {},
+        "memory_bytes": large, "memory_sha256": "",
     }  # fmt: skip
     text = json.dumps(fields).encode()
     path.write_bytes(saved_file.MAGIC + len(text).to_bytes(4, "big") + text)
@@ -212,18 +239,20 @@ def test_a_small_file_that_says_it_is_large_takes_no_memory_from_the_host(
 
 
 def test_a_report_of_very_many_names_is_shown_in_part_and_every_name_as_plain_text() -> None:
-    report = python_state._report(
-        {
-            "stored": ["x" * 10_000, "y"],
-            "recomputed": [f"n{number}" for number in range(1000)],
-            "lost": {**{f"a.b{number}": "\x1b[31m" * 900 for number in range(1000)}, "no name": "", "x" * 600: ""},
-        }
-    )
+    told = {
+        "stored": ["x" * 10_000, "y"],
+        "recomputed": [f"n{number}" for number in range(1000)],
+        "lost": {**{f"a.b{number}": "\x1b[31m" * 900 for number in range(1000)}, "no name": "", "x" * 600: ""},
+    }
+    answer = take_state.state_answer({"report": told})
+    assert answer.report is not None
+    assert take_state.state_answer({"report": {**told, "stored": 3}}).report is None
+    report = python_state._report(answer.report)
     assert report.stored == ("y",)
     assert len(report.lost) == 1000
     assert "… and 960 more" in str(report) and " and 960 more" in str(report)
     assert len(str(report)) < 40_000 and "\x1b" not in str(report)
-    odd = python_state.SaveReport(files={"a\x1b]0;t\x07\udcff": "why"})
+    odd = saved_file.SaveReport(files={"a\x1b]0;t\x07\udcff": "why"})
     assert "file a\\x1b]0;t\\x07\\xff: why" in str(odd)
 
 

@@ -1,7 +1,5 @@
 """A session on a host in trouble: a typed error or the right result, and the state is never lost by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.soak_faults import empty_groups, without_descriptors

@@ -1,7 +1,5 @@
 """What a worker is given of the host: matplotlib's list of fonts, and the addon that freezes Node.js."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Nothing is left: no process, no descriptor, no control group, whichever way a session ends."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -17,6 +15,7 @@ from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
+from tests.waiting import until_gone
 
 Open = Callable[..., Session]
 
@@ -27,20 +26,6 @@ def processes_of(session: Session) -> list[int]:
     return tree(live.jail.init_pid)
 
 
-def wait_until_gone(pids: list[int]) -> None:
-    import select
-
-    for pid in pids:
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        assert poll.poll(20_000), pid
-        os.close(fd)
-
-
 @pytest.mark.slow
 def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
@@ -49,7 +34,7 @@ def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
     pids = processes_of(session)
     del session
     gc.collect()
-    wait_until_gone(pids)
+    until_gone(*pids)
 
 
 @pytest.mark.attack("O16", "session")
@@ -132,7 +117,7 @@ def test_the_end_of_the_host_ends_its_sessions() -> None:
     host = run_host(HOST)
     said, _ = host.communicate(timeout=60)
     assert host.returncode == 0
-    wait_until_gone([int(pid) for pid in said.split()])
+    until_gone(*map(int, said.split()))
 
 
 @pytest.mark.attack("K08", "session")
@@ -144,7 +129,7 @@ def test_the_sudden_death_of_the_host_ends_its_sessions() -> None:
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.communicate()
-    wait_until_gone(pids)
+    until_gone(*pids)
 
 
 def test_a_fork_of_the_host_does_not_touch_the_parents_session(session: Session) -> None:

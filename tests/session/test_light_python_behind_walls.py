@@ -1,7 +1,5 @@
 """What a session of the light Python promises behind each enforcer; ``tests/as_ordinary_user.sh`` runs it as a user too."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that are mapped change without a new time: they are told, shared and rolled back all the same."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import threading

@@ -1,7 +1,5 @@
 """A session's network: none, or through the host's proxy, with refusals told cell by cell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

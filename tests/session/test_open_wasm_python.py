@@ -1,7 +1,6 @@
 """Python sessions inside WebAssembly: state, packages, limits; forked, saved and loaded. Needs ``prepare science``."""
 
-from __future__ import annotations
-
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.open_session import has_sessions, only_when_named
 from sandbox_kernel.session.open_wasm import WasmSession, open_wasm_session, session_guests
+from sandbox_kernel.session.take_state import take_state
 from tests.conftest import REQUIRE_ALL, need
 
 pytestmark = pytest.mark.timeout(900)
@@ -67,17 +67,6 @@ def test_the_scientific_packages_are_there_and_frames_and_figures_are_shown(sess
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
-    session.run("x = 1")
-    stopped = session.run("x = 2\nwhile True: pass", timeout=1)
-    assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
-    assert value(session.run("x")) == "1"
-    full = session.run("x = 2; b = bytearray(900 << 20)")
-    assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
-    assert value(session.run("x")) == "1"
-
-
-@pytest.mark.slow
 def test_mounts_forks_and_a_saved_session_in_another_process_work(backend: WasmBackend, tmp_path: Path) -> None:
     (tmp_path / "ro").mkdir()
     (tmp_path / "ro" / "f").write_text("mounted")
@@ -99,6 +88,22 @@ def test_mounts_forks_and_a_saved_session_in_another_process_work(backend: WasmB
         [sys.executable, "-c", program, str(tmp_path / "s")], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "40.0\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_begins_as_its_image_with_numbers_of_its_own_and_a_fork_copies_what_it_changed(
+    backend: WasmBackend, session: WasmSession
+) -> None:
+    draw = "import numpy, random, sys; numpy.random.random(), random.random()"
+    with open_wasm_session(backend, "python") as another, session.fork() as fork:
+        drawn = [part for each in (session, another, fork) for part in value(each.run(draw)).split(",")]
+    assert len(set(drawn)) == 6
+    assert value(session.run("'pandas' in sys.modules, open('/tmp/f', 'w').write('f')")) == "(True, 1)"
+    with session._supervisor.turn() as worker:
+        changed, whole = take_state(worker, for_fork=True), take_state(worker)
+    assert (changed.changes, whole.changes) == (True, False)
+    held = [os.fstat(state.memory.fileno()).st_blocks for state in (changed, whole)]
+    assert held[0] * 3 < held[1]
 
 
 def test_too_little_memory_is_refused_with_the_least(backend: WasmBackend) -> None:

@@ -3,8 +3,6 @@
 What wheels and indexes say is hostile; nothing that they do leaves the jail, and everything refused is a typed error.
 """
 
-from __future__ import annotations
-
 import io
 import socket
 import tarfile
@@ -156,10 +154,15 @@ REFUSED = [
 
 
 @pytest.mark.slow
-def test_what_cannot_be_installed_says_why(session: WasmSession) -> None:
+def test_what_cannot_be_installed_and_hostile_wheels_say_why_and_leave_nothing(
+    session: WasmSession, folder: Path
+) -> None:
     for line, error, words in REFUSED:
         ename, said = refusal(session, f"%pip {line}")
         assert ename == error and words in said, (line, ename, said)
+    for name, words in put_hostile_wheels(folder).items():
+        _, said = refusal(session, f"%pip install {FROM} {name}")
+        assert words in said, (name, said)
     assert value(session.run("import os; x, os.listdir('.')")) == "(1, [])"
 
 
@@ -197,14 +200,6 @@ def put_hostile_wheels(folder: Path) -> dict[str, str]:
     put_wheel(folder, "liar-1.0-py3-none-any.whl", {"liar.py": ""}, info="other-1.0.dist-info")
     (folder / "torn_zip-1.0-py3-none-any.whl").write_bytes(b"PK not a zip")
     return {name: words for name, (_, _, words) in hostile.items()} | {"liar": "liar", "torn-zip": "torn_zip"}
-
-
-@pytest.mark.slow
-def test_hostile_wheels_are_refused_and_leave_nothing(session: WasmSession, folder: Path) -> None:
-    for name, words in put_hostile_wheels(folder).items():
-        _, said = refusal(session, f"%pip install {FROM} {name}")
-        assert words in said, (name, said)
-    assert value(session.run("import os; x, os.listdir('.')")) == "(1, [])"
 
 
 @pytest.mark.slow

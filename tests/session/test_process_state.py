@@ -1,7 +1,5 @@
 """What of a session is saved beside its public variables: its process as far as a file can hold it, the rest by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

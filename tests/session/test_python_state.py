@@ -1,7 +1,5 @@
 """Python sessions of processes: saved, loaded elsewhere, forked; what cannot be stored is made again or named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -152,6 +150,7 @@ def test_saving_runs_code_of_the_variables_and_leaves_no_trace(box: Sandbox, tmp
         ("while True: time.sleep(600)", "Bad: it took too long"),
     ],
 )
+@pytest.mark.one_case
 def test_a_variable_that_ends_or_holds_up_the_process_that_saves_is_lost_and_the_others_are_stored(
     box: Sandbox, tmp_path: Path, code: str, why: str
 ) -> None:
@@ -205,10 +204,10 @@ def test_a_long_cell_is_neither_parsed_nor_searched_when_variables_are_saved(
 
         monkeypatch.setattr(module, name, look)
     session.run("short = (i for i in range(3))")
-    session.run("long = (i for i in range(3))\n" + "#" + "w " * variables.MOST_LOOKED)
+    session.run("long = (i for i in range(3))\n" + "#" + "w " * variables.MOST_PARSED)
     with session.fork() as other:
         assert {"long"} <= set(other.restored.lost)
-    assert max(looked, default=0) <= variables.MOST_LOOKED
+    assert max(looked, default=0) <= variables.MOST_PARSED
 
 
 def test_nothing_is_looked_for_any_more_when_saving_is_stopped(
@@ -259,6 +258,7 @@ DEFINED = {
 }
 
 
+@pytest.mark.slow
 def test_an_enum_an_abc_or_a_cache_does_not_make_a_saved_session_unloadable(box: Sandbox, tmp_path: Path) -> None:
     session = box.session()
     run_all(session, *DEFINED, *(value for _, value in DEFINED.values()), "keep = [1, 2]; also = keep")

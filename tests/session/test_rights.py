@@ -1,7 +1,5 @@
 """Rights of a running session: it gains folders, domains, variables and memory, keeps its own, and loses them again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -269,6 +267,23 @@ def test_a_right_does_not_count_as_a_cell_for_undo(session: Session) -> None:
     session.allow(env={"A": "b"})
     session.undo(1)
     assert session.run("print(x)").stdout == "1\n"
+
+
+def test_a_variable_that_was_taken_back_comes_back_in_no_earlier_state(session: Session, tmp_path: Path) -> None:
+    look = "import os; print(os.environ.get('WHO'))"
+    session.run("x = 1")
+    session.allow(env={"WHO": "SECRET"})
+    assert session.run(look).stdout == "SECRET\n"
+    session.run("y = 2")
+    session.revoke(env=["WHO"])
+    session.undo(2)
+    assert session.run(look).stdout == "None\n"
+    session.save(tmp_path / "s")
+    assert b"SECRET" not in (tmp_path / "s").read_bytes()
+    with session.fork() as other:
+        assert other.run(look).stdout == "None\n"
+    session.allow(env={"WHO": "again"})
+    assert session.run(look).stdout == "again\n"
 
 
 def test_a_shell_session_takes_variables() -> None:

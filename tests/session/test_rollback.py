@@ -1,7 +1,5 @@
 """Every way in which a cell can die, and that the session is then exactly as it was before that cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 The device is made up: the worker is told that an open /dev/zero is one. ``tests/jail/test_gpu.py`` has a real one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

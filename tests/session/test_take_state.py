@@ -1,7 +1,5 @@
 """How variables get out of a jail: without room in its work folder, bounded, and so that a save can be interrupted."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import os
@@ -78,6 +76,7 @@ def test_a_session_with_more_variables_than_its_work_folder_can_hold_is_saved(bo
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("by", ["interrupt", "ctrl-c"])
+@pytest.mark.one_case
 def test_an_interrupted_save_ends_writes_no_file_and_leaves_the_next_cell_alone(
     box: Sandbox, tmp_path: Path, by: str
 ) -> None:

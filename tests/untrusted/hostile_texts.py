@@ -1,7 +1,5 @@
 """Texts of every type that reaches a page, made from the pieces that attacks are made of. The same seed gives the same."""
 
-from __future__ import annotations
-
 import random
 
 ALARM = "window.alarm=(window.alarm||0)+1"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sandbox_kernel.untrusted import ansi
 from sandbox_kernel.untrusted.ansi import (
     MAX_COLOURS,
+    MAX_LETTERS,
     MAX_MARKS,
     MAX_TURNS,
     ColourFilter,
@@ -189,6 +190,17 @@ def test_lines_that_a_page_would_lay_out_for_seconds_are_left_out_and_counted() 
 @pytest.mark.parametrize(
     "unit", ["\u200f ", "\u060c ", "\u05be ", "\u0600 ", "\u2066 \u2069 ", "\u05d0 ", "\u05d0 a", "\u200f\u05d0 "]
 )
+@pytest.mark.one_case
 def test_a_megabyte_of_signs_that_set_a_direction_is_gone_through_once(unit: str) -> None:
     # In a time that grows with the square of the text this would take hours, and the test's own limit ends it.
     assert turns(only_colours(unit * (1_000_000 // len(unit)))) <= MAX_TURNS
+
+
+@pytest.mark.parametrize("chunk", [1, 700, 10_000])
+def test_the_different_letters_of_a_text_are_bounded(chunk: int) -> None:
+    text = "\n".join(map(chr, range(0x20000, 0x20000 + MAX_LETTERS + 100))) + "\nplain\n"
+    colours = ColourFilter()
+    shown = "".join(colours.feed(text[at : at + chunk]) for at in range(0, len(text), chunk)) + colours.close()
+    assert len(set(shown)) == MAX_LETTERS + len(set("plain\n\ufffd"))
+    assert shown.endswith("\ufffd\nplain\n")
+    assert plain(text[:100]) == text[:100]

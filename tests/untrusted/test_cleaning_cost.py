@@ -1,12 +1,15 @@
 """Outputs that would keep a parser busy for long are refused by counting, before any parser that could be slow sees them."""
 
+import base64
 import contextlib
 import random
 
 import nh3
 import pytest
 
-from sandbox_kernel.untrusted import ContentRefused, html
+from sandbox_kernel.untrusted import ContentRefused, html, svg
+from sandbox_kernel.untrusted.frames import frame_output
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, sanitize_display
 from sandbox_kernel.untrusted.html import clean_html
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle, sanitize_docstring
 from sandbox_kernel.untrusted.svg import clean_svg
@@ -109,7 +112,7 @@ def test_a_type_in_other_letters_is_not_checked_twice() -> None:
 
 def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() -> None:
     parts = "".join(f'<g id="a{n}">' + f'<use href="#a{n + 1}"/>' * 10 + "</g>" for n in range(9))
-    with pytest.raises(ContentRefused, match="the work of"):
+    with pytest.raises(ContentRefused, match="shapes and letters"):
         clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg"><defs>{parts}</defs><g id="a9"/><use href="#a0"/></svg>')
 
 
@@ -132,10 +135,14 @@ def test_drawings_that_cost_too_much_are_refused(drawing: str, reason: str) -> N
 
 def test_a_docstring_is_shorter_than_an_output() -> None:
     assert sanitize_docstring({"text/plain": "x", "text/html": "y" * 300_000}).data == {"text/plain": "x"}
-    assert sanitize_docstring({"text/html": "y" * 300_000}).data == {
-        "text/plain": "[not shown: it is longer than 256 KB]"
-    }
+    for long in ("y" * 300_000, ["y" * 200_000] * 2):
+        assert sanitize_docstring({"text/html": long}).data == {
+            "text/plain": "[not shown: it is no text, or longer than 256 KB]"
+        }
     assert "text/plain" in sanitize_docstring(3).data
+    forms = dict.fromkeys(("text/plain", "a/a", "b/b", "c/c", "text/html"), "y" * 250000)
+    assert set(sanitize_docstring(forms).data) == {"text/plain"}, "all forms together are bounded too"
+    assert "text/html" in sanitize_docstring({mime: forms[mime] for mime in ("text/plain", "text/html")}).data
 
 
 def test_an_environment_without_an_end_is_looked_for_in_a_bounded_number_of_lines() -> None:
@@ -144,7 +151,51 @@ def test_an_environment_without_an_end_is_looked_for_in_a_bounded_number_of_line
     assert "steps" in shown.removed[0]
 
 
+def test_a_drawing_that_is_too_long_to_be_plain_stands_in_a_frame_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svg.expat, "ParserCreate", lambda *_: pytest.fail("a parser was asked"))
+    drawing = f'<svg xmlns="http://www.w3.org/2000/svg"><path d="M0 0{" L1 1" * 300_000}"/></svg>'
+    assert FRAME in sanitize_display({"image/svg+xml": drawing}, {}).data
+
+
+@pytest.mark.parametrize("before", range(-9, 2))
+def test_what_needs_a_frame_is_found_between_two_windows_of_a_search(before: int) -> None:
+    assert frame_output.needs_frame("x" * (frame_output._WINDOW + before) + "<script>" + "x" * 100)
+    assert not frame_output.needs_frame("x" * (frame_output._WINDOW + before) + "<b>x</b>")
+
+
+def test_no_item_of_a_list_has_a_number_of_its_own() -> None:
+    # Chromium counts the rest of a list anew for each: a minute for ten thousand.
+    assert clean_html('<ol start="3"><li value="1">x</ol>')[0] == '<ol start="3"><li>x</li></ol>'
+
+
 def test_space_in_percent_is_in_no_style_that_nests_flexible_boxes() -> None:
     cleaned, _ = clean_html('<div style="display:grid;padding:1%;margin-left:2%;width:50%;padding-top:3px">x</div>')
     assert 'style="width:50%;padding-top:3px"' in cleaned
     assert "grid" not in clean_html('<div style="max-width:90%;display: INLINE-GRID">x</div>')[0]
+
+
+def _png(width: int, height: int) -> str:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return base64.b64encode(head + bytes(30)).decode()
+
+
+@pytest.mark.parametrize("mime", ["image/png", "text/html", "text/markdown"])
+def test_the_pixels_of_pictures_are_work_for_a_page(mime: str) -> None:
+    def shown(width: int, height: int) -> int:
+        url = f"data:image/png;base64,{_png(width, height)}"
+        forms = {
+            "image/png": _png(width, height),
+            "text/html": f'<img src="{url}">',
+            "text/markdown": f"![]({url})",
+        }
+        bundle = sanitize_bundle({mime: forms[mime]}, {})
+        assert not bundle.removed
+        return bundle.work
+
+    assert 100 <= shown(1, 1) < 1200
+    assert shown(7000, 7000) >= shown(1, 1) + 49_000
+
+
+def test_text_that_looks_like_a_picture_is_text() -> None:
+    for text in ("data:image/png;base64,A", "data:image/jpeg;base64,", "data:image/xyz;base64,AAAA"):
+        assert sanitize_bundle({"text/html": f"<p>{text}</p>"}, {}).data["text/html"] == f"<p>{text}</p>"

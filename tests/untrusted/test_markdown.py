@@ -58,7 +58,7 @@ def test_relative_links_drive_no_server(address: str) -> None:
 def test_formulas_stand_in_the_text_as_they_were_written() -> None:
     assert shown("a $x_1 * y_1 * z$ b") == "<p>a $x_1 * y_1 * z$ b</p>\n"
     assert shown("\\\\(a_b c_d\\\\) and \\\\[a*b*c\\\\]") == "<p>\\(a_b c_d\\) and \\[a*b*c\\]</p>\n"
-    assert shown("$$\na\n\n- b < c\n$$") == "<p>$$\na\n\n- b &lt; c\n$$</p>\n"
+    assert shown("$$\na\n\n- b < c\n$$") == "<p>$$\na&#10;\n- b &lt; c\n$$</p>\n"
     assert shown("\\begin{align}\na &= b \\\\\n- c &= d\n\\end{align}") == (
         "<p>\\begin{align}\na &amp;= b \\\\\n- c &amp;= d\n\\end{align}</p>\n"
     )

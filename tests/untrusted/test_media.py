@@ -1,7 +1,5 @@
 """Pictures from a sandbox: of their type, and of a size that a page can draw."""
 
-from __future__ import annotations
-
 import base64
 import io
 
@@ -9,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.media import MAX_IMAGE_BYTES, check_data_url, check_image
+from sandbox_kernel.untrusted.media import MAX_IMAGE_BYTES, check_data_url, check_image, picture_work
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WEBP"}
 
@@ -49,6 +47,15 @@ def test_a_truncated_header_is_refused_and_never_an_error(mime):
             check_image(mime, encoded(data[:length]))
         except ContentRefused:
             pass
+
+
+def test_the_scans_of_a_jpeg_are_few_and_each_is_work() -> None:
+    photo = picture("image/jpeg", (2000, 2000), progressive=True)
+    scan = photo[photo.rindex(b"\xff\xda") : -2]
+    once, often = (encoded(photo[:-2] + scan * more + b"\xff\xd9") for more in (0, 80))
+    assert 5 * picture_work("image/jpeg", once) < picture_work("image/jpeg", check_image("image/jpeg", often))
+    with pytest.raises(ContentRefused, match="scans"):
+        check_image("image/jpeg", encoded(photo[:-2] + scan * 100))
 
 
 def test_script_with_the_name_of_a_picture_is_refused():

@@ -1,11 +1,16 @@
 """A formula draws and does nothing else, whatever page or program reads it next."""
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.html import _with_formulas, clean_html
-from sandbox_kernel.untrusted.sanitize import sanitize_bundle
-from sandbox_kernel.untrusted.tex import MAX_DELIMITERS, check_latex, defused
+from sandbox_kernel.untrusted.sanitize import MAX_WORK, sanitize_bundle
+from sandbox_kernel.untrusted.tex import COMMANDS, MAX_DELIMITERS, check_latex, defused
+from tests.conftest import need
 
 ACTING = [
     "\\href{javascript:1}{x}", "\\class{jp-Dialog}{x}", "\\style{position:fixed}{x}", "\\cssId{main}{x}", "\\def\\a{b}",
@@ -51,6 +56,26 @@ def test_a_command_in_pieces_is_seen_whole(hidden: str) -> None:
 )
 def test_honest_formulas_pass(text: str) -> None:
     assert check_latex(text) == text
+
+
+@pytest.mark.parametrize("sign", ["x", "\\alpha", "{}", "\\|", "\\LaTeX"])
+def test_what_a_typesetter_draws_is_counted_whatever_it_is_written_with(sign: str) -> None:
+    few = 450 if sign == "\\LaTeX" else 9000
+    assert check_latex(f"${f'{sign} ' * few}$")
+    with pytest.raises(ContentRefused, match=r"signs and commands|longer"):
+        check_latex(f"${f'{sign} ' * 3 * few}$")
+    work = sanitize_bundle({"text/latex": f"${f'{sign} ' * few}$"}, {}).work
+    assert work <= MAX_WORK < 3 * work
+
+
+def test_no_command_is_one_of_which_a_typesetter_makes_copies_of_what_it_is_given() -> None:
+    # Nested thirty times, such a command (pmb) is drawn 2^30 times.
+    macro = re.compile(r'(\w+):\["Macro",("(?:[^"\\]|\\.)*")')
+    files = Path(sys.prefix, "share/jupyter/lab/static").glob("*.js")
+    found = [each for file in files for each in macro.findall(file.read_text("utf-8"))]
+    copied = {name for name, text in found for number in "123" if text.count(f"#{number}") > 1}
+    need("pmb" in copied, "JupyterLab with MathJax 3 is not installed in this environment")
+    assert not copied & COMMANDS
 
 
 def test_many_formulas_without_an_end_are_no_formulas() -> None:

@@ -1,7 +1,5 @@
 """A module that is imported when something of it is used. Each test has a program of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -50,13 +48,8 @@ print("__file__" in vars(xml), xml.sax is early.sax)
 
 
 def test_a_module_that_is_there_already_stays() -> None:
-    code = """
-import sys, colorsys
-from sandbox_kernel.util.late_import import import_late
-import_late("colorsys")
-print(sys.modules["colorsys"] is colorsys)
-"""
-    assert said(code) == ["True"]
+    code = "from sandbox_kernel.util.late_import import import_late\nimport_late('colorsys')\n"
+    assert said(f"import sys, colorsys\n{code}print(sys.modules['colorsys'] is colorsys)") == ["True"]
 
 
 def test_a_run_from_the_command_line_does_without_an_event_loop() -> None:

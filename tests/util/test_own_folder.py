@@ -1,7 +1,5 @@
 """Folders between runs: what another user of the machine could do to them is found, wherever on the way he could."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Messages that cross a boundary: how they are cut, counted, and checked against what was declared."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ HIDDEN = '["\u0122' + '", [], "' * MAX_PARTS + '"]'
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-8-sig"])
+@pytest.mark.one_case
 def test_a_text_in_another_encoding_than_utf_8_is_refused(encoding: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json('{"op": "ready"}'.encode(encoding))
@@ -36,6 +35,39 @@ def test_as_many_parts_as_are_allowed_are_parsed_and_one_more_is_not() -> None:
     assert len(parse_json(most.encode())) == MAX_PARTS
     with pytest.raises(TooManyParts):
         parse_json(most.replace("1", "1,1", 1).encode())
+
+
+BOMBS = {
+    "lists": b"[" + b"[]," * 5_000_000 + b"0]",
+    "objects": b"[" + b"{}," * 5_000_000 + b"0]",
+    "short texts": b"[" + b'"ab",' * 3_000_000 + b"0]",
+    "lone surrogates": b"[" + b'"\\ud800",' * 1_500_000 + b"0]",
+    "names": b"{" + b",".join(b'"%x":0' % n for n in range(1_000_000)) + b"}",
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+@pytest.mark.one_case
+def test_millions_of_parts_are_refused_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(TooManyParts):
+        parse_json(b'{"op": "answer", "x": ' + BOMBS[what] + b"}")
+
+
+def test_a_text_that_is_never_closed_is_read_once_and_not_once_for_each_of_its_quotation_marks() -> None:
+    # Read anew from each mark, this takes hours, in which no other thread of the host runs.
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(b'{"a":"' + b"," * 400_000 + b'\\"' * 2_000_000)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [',[{"\\' * 1_000_000, list(range(100_000)), {str(n): "text" for n in range(100_000)}, [["x"]] * 50_000],
+    ids=["a text full of commas and quotes", "numbers", "names and texts", "lists"],
+)
+@pytest.mark.one_case
+def test_what_a_page_may_be_given_is_parsed(value: object) -> None:
+    assert parse_json(json.dumps(value).encode()) == value
 
 
 @pytest.mark.parametrize("taker", [parse, read_message, load, read_request], ids=lambda taker: taker.__module__)
@@ -65,6 +97,16 @@ def test_the_largest_message_is_taken_and_one_byte_more_is_refused_before_it_is_
         list(Frames(5).feed(frame(b"123456")[:4]))
 
 
+def test_the_size_of_each_message_is_told_once_and_before_it_is_read() -> None:
+    told: list[int] = []
+    frames = Frames(9, told.append)
+    first, second = frame(b"1234"), frame(b"123456")
+    assert [frames.next(first[:3]), frames.missing, told] == [None, 0, []]
+    assert [frames.next(first[3:5]), frames.missing, told] == [None, 3, [4]]
+    assert [frames.next(first[5:] + second[:6]), frames.missing, told] == [b"1234", 0, [4]]
+    assert [frames.next(), frames.missing, frames.next(second[6:]), told] == [None, 4, b"123456", [4, 6]]
+
+
 @dataclass(frozen=True)
 class _Greeting:
     name: str
@@ -84,8 +126,12 @@ def test_a_message_becomes_the_value_that_was_declared() -> None:
         (b'{"name": "you", "times": true}', "times"),
         (b'{"name": "you", "times": 10}', "times"),
         (b"[]", "object"),
+        (b"", "."),
         (b"{", "."),
+        (b"\xff", "."),
         (b"[" * 100_000, "."),
+        (b'{"name":' * 100_000, "."),
+        (b'{"times":' + b"9" * 10_000 + b"}", "."),
         (b"[" + b"1," * MAX_PARTS + b"1]", "more than"),
     ],
 )

@@ -1,7 +1,5 @@
 """A work folder with a place beside it that nothing may touch, and hostile programs' usual tricks as helpers."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The sandbox's own folder: on a host without room, and when programs fill it."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -33,28 +31,40 @@ def difference(rooted: Rooted, act: Callable[[], object]) -> tuple[FsChange, ...
     return compare(before, snapshot(rooted, since=before))
 
 
-def test_what_was_created_modified_and_deleted_is_told_sorted_by_path(rooted: Rooted, folder: Path) -> None:
-    (folder / "m").write_text("one")
-    (folder / "n").write_text("one")
+def test_what_was_created_modified_renamed_and_deleted_is_told_sorted_by_path(rooted: Rooted, folder: Path) -> None:
+    for name in ("m", "n", "old", "script"):
+        (folder / name).write_text(f"content of {name}")
+    (folder / "link").symlink_to("a")
+    (folder / "empty").mkdir()
 
     def act() -> None:
         (folder / "z").write_text("hello")
-        (folder / "a").mkdir()
+        (folder / "a").mkdir(mode=0o700)
         (folder / "a" / "b").touch()
         (folder / "m").unlink()
         (folder / "n").write_text("three")
         os.mkfifo(folder / "pipe")
+        (folder / "script").chmod(0o755)
+        (folder / "old").rename(folder / "renamed")
+        (folder / "link").unlink()
+        (folder / "link").symlink_to("b")
+        (folder / "empty").rmdir()
 
     found = difference(rooted, act)
     assert short(found) == [
         ("created", "directory", "a"),
         ("created", "file", "a/b"),
+        ("deleted", "directory", "empty"),
+        ("modified", "symlink", "link"),
         ("deleted", "file", "m"),
         ("modified", "file", "n"),
         ("created", "fifo", "pipe"),
+        ("renamed", "file", "renamed"),
+        ("modified", "file", "script"),
         ("created", "file", "z"),
     ]
     assert found[-1] == FsChange(path="z", kind="created", type="file", size=5)
+    assert found[7].renamed_from == "old"
 
 
 def test_nothing_is_told_when_nothing_changed(rooted: Rooted, folder: Path) -> None:
@@ -80,32 +90,6 @@ def test_a_file_that_grows_large_or_is_large_and_changes_is_modified(rooted: Roo
             file.write(b"x")
 
     assert short(difference(rooted, change)) == [("modified", "file", "a")]
-
-
-def test_empty_folders_modes_renames_and_links_are_told(rooted: Rooted, folder: Path) -> None:
-    (folder / "script").write_text("x")
-    (folder / "old").write_text("content")
-    (folder / "link").symlink_to("a")
-    (folder / "empty").mkdir()
-
-    def act() -> None:
-        (folder / "script").chmod(0o755)
-        (folder / "old").rename(folder / "renamed")
-        (folder / "link").unlink()
-        (folder / "link").symlink_to("b")
-        (folder / "empty").rmdir()
-        (folder / "another").mkdir()
-        (folder / "another").chmod(0o700)
-
-    found = difference(rooted, act)
-    assert short(found) == [
-        ("created", "directory", "another"),
-        ("deleted", "directory", "empty"),
-        ("modified", "symlink", "link"),
-        ("renamed", "file", "renamed"),
-        ("modified", "file", "script"),
-    ]
-    assert found[3].renamed_from == "old"
 
 
 def test_a_folder_is_modified_by_its_mode_and_not_by_what_happens_in_it(rooted: Rooted, folder: Path) -> None:

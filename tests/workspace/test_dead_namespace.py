@@ -1,7 +1,5 @@
 """A sandbox's tmpfs, reached through a descriptor when every process and the mount namespace are gone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -11,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
-from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.changes import compare, snapshot
 from sandbox_kernel.workspace.overlay.kept_changes import KeptChanges, Room
+from sandbox_kernel.workspace.transfer import PackedFiles
 from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, Entry
 
 NOBODY = 65534
 PROGRAM = """
@@ -82,7 +81,7 @@ def test_its_quota_still_holds(dead: Rooted) -> None:
     assert "big" not in [entry.name for entry in dead.list_dir()]
 
 
-def test_changes_artefacts_and_archives_work_on_it(dead: Rooted, rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+def test_changes_and_artefacts_work_on_it(dead: Rooted, rooted: Rooted, folder: Path, tmp_path: Path) -> None:
     before = snapshot(dead)
     dead.write("out/result.csv", b"1,2\n")
     changes = compare(before, snapshot(dead, since=before))
@@ -90,10 +89,7 @@ def test_changes_artefacts_and_archives_work_on_it(dead: Rooted, rooted: Rooted,
     assert KeptChanges(rooted, None).put(dead, "out/result.csv", Room(1 << 20, 10)) is None
     assert (folder / "out" / "result.csv").read_bytes() == b"1,2\n"
     dead.remove("closed", tree=True)
-    assert {item.path for item in save(dead, tmp_path / "t.tar")} == {"s", "d", "p"}
-    rooted.clear()
-    restore(tmp_path / "t.tar", rooted)
-    assert rooted.read("a/b/f.txt") == b"hello\n"
+    assert PackedFiles(dead)["a/b/f.txt"] == b"hello\n"
     dead.clear()
     assert dead.put_tree(rooted.walk(), rooted) == {}
     assert dead.read("out/result.csv") == b"1,2\n"
@@ -105,9 +101,24 @@ def test_it_is_cleared_modes_notwithstanding(dead: Rooted) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
-def test_a_folder_that_may_not_be_read_makes_a_look_partial_and_an_archive_refused(
-    dead: Rooted, tmp_path: Path
-) -> None:
+def test_a_folder_that_may_not_be_read_makes_a_look_partial_and_is_never_packed_in_part(dead: Rooted) -> None:
     assert snapshot(dead).unseen == {"closed": "unreadable"}
     with pytest.raises(InvalidRequest, match="closed"):
-        save(dead, tmp_path / "t.tar")
+        PackedFiles(dead)
+
+
+def test_a_folder_that_is_mounted_where_one_is_put_keeps_its_mode() -> None:
+    program = (
+        "mount -t tmpfs -o mode=755 tmpfs /mnt && cd /mnt && mkdir sub own && chmod 700 own &&"
+        "mount -t tmpfs -o mode=700 tmpfs sub && echo ready && read forever"
+    )
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as child:
+        assert child.stdout is not None
+        if child.stdout.readline() != b"ready\n":
+            pytest.skip("no user namespaces here")
+        with Rooted.at(f"/proc/{child.pid}/root/mnt") as root:
+            for name in ("sub", "own"):
+                root.put(Entry(name, DIRECTORY, mode=0o755))
+            assert [oct(root.stat(name).bits) for name in ("sub", "own")] == ["0o700", "0o755"]
+        child.kill()

@@ -1,7 +1,5 @@
 """Copies of a work folder, taken and restored as for checkpoints."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

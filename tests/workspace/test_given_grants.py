@@ -1,7 +1,5 @@
 """The grants of a policy are the files that stood there when it was given, whoever exchanges them later."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

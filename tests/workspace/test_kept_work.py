@@ -1,7 +1,5 @@
 """The work folder of a notebook that outlives its kernel: private, bounded, one kernel at a time."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -119,3 +117,42 @@ def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch, state: Pat
     used.close()
     claimed("/last.ipynb").close()
     assert not KeptWork.exists("/used.ipynb") and KeptWork.exists("/last.ipynb")
+
+
+def test_what_one_notebook_fills_costs_no_other_one_its_work(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    """A hole costs a program nothing."""
+    monkeypatch.setattr(own_folder, "MOST_BYTES", 100)
+    for name, size in (("mine", 20), ("strange", 90)):
+        kept = claimed(f"/{name}.ipynb")
+        with open(os.path.join(kept.files, "x"), "wb") as file:
+            file.truncate(size)
+        kept.close()
+    claimed("/next.ipynb").close()
+    assert KeptWork.exists("/mine.ipynb") and not KeptWork.exists("/strange.ipynb")
+    in_use = claimed("/strange.ipynb")
+    with open(os.path.join(in_use.files, "x"), "wb") as file:
+        file.truncate(1 << 30)
+    claimed("/next.ipynb").close()
+    in_use.close()
+    claimed("/strange.ipynb").close()
+    assert KeptWork.exists("/mine.ipynb")
+
+
+def test_packages_have_a_bound_of_their_own_and_no_work_goes_with_them(
+    monkeypatch: pytest.MonkeyPatch, state: Path
+) -> None:
+    monkeypatch.setattr(own_folder, "MOST_BYTES", 100)
+    monkeypatch.setattr(own_folder, "MOST_APART_BYTES", 500)
+    packages = {}
+    for name, size in (("few", 200), ("many", 400)):
+        kept = claimed(f"/{name}.ipynb")
+        packages[name] = Path(kept.path, "sandbox-packages", "1", "x")
+        packages[name].parent.mkdir(parents=True)
+        packages[name].write_bytes(bytes(size))
+        if name == "few":
+            kept.close()
+    claimed("/next.ipynb").close()
+    assert all(path.exists() for path in packages.values()), "a kernel uses the larger ones"
+    kept.close()
+    claimed("/next.ipynb").close()
+    assert packages["few"].exists() and not packages["many"].exists() and KeptWork.exists("/many.ipynb")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -10,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
+from sandbox_kernel.workspace import transfer
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.changes import Now, Snapshot, compare, snapshot, standing
+from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot, standing
 from sandbox_kernel.workspace.overlay.kept_changes import Room
-from sandbox_kernel.workspace.transfer import Skipped, pack_files
+from sandbox_kernel.workspace.transfer import PackedFiles, Skipped
 from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import FILE, GONE, Entry, WalkLimits
 
 MANY = Room(1 << 60, 10**9)
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -111,14 +111,15 @@ def test_a_planted_link_at_the_destination_is_not_followed(
     (artefacts / "d").symlink_to(outside)
     (artefacts / "f").symlink_to(outside / "secret.txt")
     assert [item.path for item in bring(rooted, kept)] == ["d", "d/secret.txt", "f"]
-    kept.take(rooted, {"d/secret.txt": Now.GONE}, MANY)
-    with pytest.raises(PathTraversal):
+    kept.take(rooted, {"d/secret.txt": Entry("d/secret.txt", GONE)}, MANY)
+    with pytest.raises(InvalidRequest):
         kept.remove("d/secret.txt")
+    assert (outside / "secret.txt").exists()
 
 
 @pytest.mark.parametrize("path", ["../up", "/etc/passwd", "", "a/../../x", "missing"])
 def test_a_forged_or_stale_change_is_left_and_told(rooted: Rooted, kept: BoxFolder, path: str) -> None:
-    (skipped,) = kept.take(rooted, {path: Now.CHANGED}, MANY)
+    (skipped,) = kept.take(rooted, {path: Entry(path, FILE)}, MANY)
     assert skipped.path == path
     assert skipped.reason
 
@@ -152,11 +153,9 @@ def test_a_work_folder_is_packed_as_a_mapping_that_reads_one_file_at_a_time(root
     (folder / "run").write_text("x")
     (folder / "run").chmod(0o755)
     (folder / "link").symlink_to("run")
-    packed = pack_files(rooted)
+    packed = PackedFiles(rooted)
     assert dict(packed) == {"run": b"x", "d/a": b"\xff\x00"}
-    assert packed.folders == ("d", "d/empty")
     assert packed.total_bytes == 3
-    assert [(item.path, item.type) for item in packed.skipped] == [("link", "symlink")]
     with pytest.raises(KeyError):
         packed["link"]
 
@@ -165,7 +164,7 @@ def test_a_work_folder_is_packed_as_a_mapping_that_reads_one_file_at_a_time(root
 def test_a_packed_file_that_became_a_link_or_grew_is_not_read(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "a").write_text("x")
     (folder / "b").write_text("x")
-    packed = pack_files(rooted)
+    packed = PackedFiles(rooted)
     (folder / "a").unlink()
     (folder / "a").symlink_to(outside / "secret.txt")
     (folder / "b").write_text("xx")
@@ -175,19 +174,22 @@ def test_a_packed_file_that_became_a_link_or_grew_is_not_read(rooted: Rooted, fo
         packed["b"]
 
 
-@pytest.mark.parametrize(("limits", "says"), [({"max_bytes": 19}, "19 bytes"), ({"max_files": 2}, "2 files")])
+@pytest.mark.parametrize(("data", "says"), [(b"x", "20 bytes"), (b"", "2 files")])
 def test_a_work_folder_that_is_too_large_is_refused_and_never_cut(
-    rooted: Rooted, folder: Path, limits: dict[str, int], says: str
+    rooted: Rooted, folder: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, says: str
 ) -> None:
+    monkeypatch.setattr(transfer, "MAX_PACKED_BYTES", 20)
+    monkeypatch.setattr(transfer, "MAX_PACKED_FILES", 2)
+    monkeypatch.setattr(transfer, "PACKED", WalkLimits(entries=2, file_bytes=20))
     for name in ("a", "b"):
         (folder / name).write_bytes(b"x" * 10)
-    assert len(pack_files(rooted, max_bytes=20, max_files=2)) == 2
-    (folder / "c").touch()
+    assert len(PackedFiles(rooted)) == 2
+    (folder / ("b" if data else "c")).write_bytes(b"x" * 10 + data if data else b"")
     with pytest.raises(InvalidRequest, match=says):
-        pack_files(rooted, **limits)
+        PackedFiles(rooted)
 
 
 def test_a_work_folder_that_is_too_deep_is_refused(rooted: Rooted) -> None:
     rooted.make_folder("/".join("d" * 300))
     with pytest.raises(InvalidRequest, match="deep"):
-        pack_files(rooted)
+        PackedFiles(rooted)

@@ -3,8 +3,6 @@
 nbgrader switches extensions on in every JupyterLab of its environment. The browser tests' JupyterLab must not have them.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

@@ -1,7 +1,5 @@
 """Wrapped kernels of this machine, started by Jupyter's own manager, and a client that matches messages."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

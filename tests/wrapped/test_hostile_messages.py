@@ -1,7 +1,5 @@
 """A cell of a wrapped kernel sends messages of its own making: what of them reaches a front end."""
 
-from __future__ import annotations
-
 import pytest
 import zmq
 
@@ -10,12 +8,7 @@ from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import kernel_words, record
 from sandbox_kernel.wrapped.relaying.relay import Relay
 from tests.wrapped.conftest import WrappedClient
-
-SEND = """
-kernel = get_ipython().kernel
-def send(kind, content, **extra):
-    kernel.session.send(kernel.iopub_socket, kind, content, parent=kernel.get_parent(), **extra)
-"""
+from tests.wrapped.relaying.test_widgets import SEND
 
 
 @pytest.mark.parametrize(
@@ -55,13 +48,22 @@ def test_a_remark_of_ours_stands_on_a_line_of_its_own_without_the_colours_of_the
 
 
 @pytest.mark.slow
-def test_a_message_of_200_mb_is_dropped_and_the_relay_stays_small(kernel):
+def test_a_message_of_200_mb_is_dropped_which_its_cell_says_and_the_relay_stays_small(kernel):
     import psutil
 
     kernel.run(SEND)
-    kernel.run("kernel.iopub_socket.send_multipart([b'<IDS|MSG>', b'', b'x' * 200_000_000])", timeout=90)
+    large = "kernel.iopub_socket.send_multipart([b'<IDS|MSG>', b'', b'x' * 200_000_000])"
+    assert "a part of the output is not shown" in str(kernel.run(large, timeout=90))
     assert kernel.text("print('goes on')") == "goes on\n"
     assert psutil.Process(kernel.pid).memory_info().rss < 400_000_000
+
+
+@pytest.mark.parametrize(("megabytes", "shown"), [(31, True), (33, False)])
+@pytest.mark.slow
+def test_a_display_too_large_for_a_page_is_said_in_its_cell(kernel, megabytes, shown):
+    kernel.run(SEND)
+    outputs = kernel.run(f"display({{'text/plain': 'x' * ({megabytes} << 20)}}, raw=True)", timeout=90)
+    assert ("a part of the output is not shown" not in str(outputs)) == shown
 
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"
@@ -95,6 +97,7 @@ def short(wrap, tmp_path_factory):
     ],
     ids=["idle", "question of nobody", "question that nobody may be asked"],
 )
+@pytest.mark.one_case
 def test_a_message_of_a_cell_does_not_stop_its_own_clock(short, trick):
     reply, outputs = short.run(f"{trick}\n{LOOP}")
     assert reply["ename"] == "KeyboardInterrupt"

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF012 - the suite reads its samples from class attributes
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 import shutil

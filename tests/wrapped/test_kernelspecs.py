@@ -1,7 +1,5 @@
 """The commands ``wrap``, ``wrapped`` and ``unwrap``, and the options they write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from string import Template
@@ -10,6 +8,9 @@ import pytest
 
 from sandbox_kernel.cli import main
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.notebook.options.option_table import BY_SETTING
+from sandbox_kernel.policy import Mount
+from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.wrapped.kernelspecs import wrapped_kernels
 from sandbox_kernel.wrapped.wrap_options import INNER_ENV, WrapOptions, from_arguments
 
@@ -89,9 +90,50 @@ def test_options_survive_the_command_line():
     options = WrapOptions(
         command=("/usr/bin/R", "--slave", "-e", "IRkernel::main()", "--args", "{inner_connection_file}"),
         env={"A": "1", "B": "x=y --z"}, resource_dir="/opt/k", interrupt="message", policy="data",
-        mounts=("/a:/b:rw",), domains=("example.org:443",), memory_mb=512, timeout_s=2.5, enforcer="bubblewrap",
+        mounts=(Mount("/a", "/b", writable=True),), allow_net=(parse_rule("example.org:443"),), memory_mb=512,
+        timeout_s=2.5, enforcer="bubblewrap", record="/r.jsonl", here="/p",
     )  # fmt: skip
+    assert set(options.settings()) == set(BY_SETTING)
     assert from_arguments(["-f", "c.json", *options.to_arguments()], options.to_variables()) == ("c.json", options)
+
+
+def test_a_wrapped_kernel_in_a_page_has_a_pages_time_and_memory_where_it_was_given_none():
+    words = ["-f", "c.json", '{"memory": "1G"}', "R"]
+    _, options = from_arguments(words, {"JPY_SESSION_NAME": "/a.ipynb"})
+    assert (options.memory_mb, options.timeout_s) == (1024, 600)
+    assert from_arguments(words, {})[1].timeout_s is None
+
+
+def test_a_kernelspec_of_the_form_with_numbers_still_starts_its_kernel():
+    text = (
+        '{"policy": "data", "mounts": ["/a:/b"], "domains": ["example.org"], "memory_mb": 512, "timeout_s": 90.0, '
+        '"enforcer": "auto", "interrupt": "message", "resource_dir": "/k"}'
+    )
+    _, options = from_arguments(["-f", "c.json", text, "R", "--args"], {})
+    assert options == WrapOptions(
+        command=("R", "--args"), policy="data", mounts=(Mount("/a", "/b"),), allow_net=(parse_rule("example.org"),),
+        memory_mb=512, timeout_s=90, interrupt="message", resource_dir="/k",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mounts": ["/a"]}',
+        '{"mounts": [5]}',
+        '{"memory": "1M"}',
+        '{"memory": null}x',
+        '{"memory_mb": "x"}',
+        '{"memory": 600}',
+        '{"here": ["."]}',
+        '{"here": []}',
+        '{"gpu": "all"}',
+        "[]",
+    ],
+)
+def test_a_launcher_takes_no_setting_that_the_table_does_not_have_or_refuses(text):
+    with pytest.raises(InvalidRequest, match="wrap it anew"):
+        from_arguments(["-f", "c.json", text, "python"], {})
 
 
 def test_a_kernel_wrapped_with_variables_on_its_command_line_says_to_wrap_it_anew():
@@ -134,7 +176,7 @@ def test_the_list_names_the_folder_of_the_notebook_and_not_its_own(wrap, tmp_pat
     assert main(["wrapped"]) == 0
     text = capsys.readouterr().out
     assert "works on: the folder of the notebook\n" in text
-    assert "files of the policy: the folder of the notebook (readOnly)" in text
+    assert "files: the folder of the notebook (readOnly)" in text
 
 
 def test_list_is_answered_with_the_name_of_the_command(capsys):

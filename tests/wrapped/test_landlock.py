@@ -1,7 +1,5 @@
 """A wrapped ipykernel behind Landlock, where there is no network of its own: unix sockets, and nothing to connect to."""
 
-from __future__ import annotations
-
 import os
 import socket
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """nbgrader grades a class with a wrapped kernel: hostile submissions change no grade but their own, and no file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Which files a kernel gets: packages below the user's home are shown and found, the home itself is not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The provisioner: any kernelspec that names it, or every kernel of a server, starts in a jail."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 
 import pytest
@@ -9,12 +7,24 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import KernelProvisionerFactory
 from traitlets.config import Config
 
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.notebook.options.option_table import BY_SETTING
 from sandbox_kernel.wrapped.provisioner import SandboxProvisioner
+from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
 
 def test_both_names_of_the_provisioner_are_registered():
     found = {entry.name: entry.load() for entry in entry_points(group="jupyter_client.kernel_provisioners")}
     assert found["sandbox"] is found["sandbox-provisioner"] is SandboxProvisioner
+
+
+def test_a_kernel_without_a_setting_has_the_memory_of_every_run():
+    assert not any(getattr(SandboxProvisioner(), name) for name in BY_SETTING)
+    assert WrapOptions(command=("x",)).memory_mb == DEFAULT_MEMORY_MB
+
+
+def test_the_provisioner_takes_the_settings_of_the_one_table():
+    assert set(SandboxProvisioner.class_own_traits(config=True)) == set(BY_SETTING)
 
 
 @pytest.mark.slow
@@ -43,7 +53,7 @@ def test_a_server_can_wall_every_kernel_by_its_configuration(monkeypatch):
     try:
         manager.start_kernel()
         assert isinstance(manager.provisioner, SandboxProvisioner)
-        assert '"memory_mb": 600' in " ".join(manager.provisioner.process.args)
+        assert '"memory": "600M"' in " ".join(manager.provisioner.process.args)
     finally:
         manager.shutdown_kernel(now=True)
         KernelProvisionerFactory.clear_instance()

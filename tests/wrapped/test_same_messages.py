@@ -1,7 +1,5 @@
 """A wrapped ipykernel's messages, one by one, against those of the same kernel without walls, over 100 cells."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.wrapped.relaying.cleaning import OutputCleaner, clean_reply

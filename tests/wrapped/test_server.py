@@ -1,7 +1,5 @@
 """Wrapped kernels of a Jupyter server: pending while they start, ended when nobody uses them, gone with the server."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

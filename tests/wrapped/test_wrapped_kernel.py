@@ -1,7 +1,5 @@
 """A wrapped ipykernel behind Jupyter's own client: everything a notebook does, and what ends a kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -44,7 +42,7 @@ def test_the_folder_of_the_notebook_is_not_shown_and_its_modules_are_not_importe
 
 def test_the_kernel_has_no_network_and_no_processes_of_the_host(kernel):
     _, outputs = kernel.run("import socket; socket.create_connection(('203.0.113.1', 80), 5)")
-    assert outputs[-1][1]["evalue"] == "[Errno 101] Network is unreachable"
+    assert outputs[-2][1]["evalue"] == "[Errno 101] Network is unreachable"
     count = int(kernel.text("import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))"))
     assert count < 8
 
@@ -55,6 +53,31 @@ def test_the_kernel_sees_its_own_connection_file_and_not_the_outside_key(kernel)
     assert inner != kernel.kc.session.key.decode()
     everything = kernel.text("import os; print(open('/proc/self/cmdline').read(), dict(os.environ))")
     assert kernel.km.connection_file not in everything
+
+
+LACKING = {
+    "python3": ("open('sales.csv')", "import urllib.request as u\nu.urlopen('http://example.org')", "1/0"),
+    "ir": ("read.csv('sales.csv')", "readLines(url('http://example.org'))", "stop('x')"),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+@pytest.mark.slow
+def test_below_an_error_stands_what_the_cell_lacked_in_any_language(name, wrap, start, spec, tmp_path, monkeypatch):
+    if name == "ir":
+        if not Path("/usr/lib/R/site-library/IRkernel").is_dir():
+            pytest.skip("IRkernel is not installed")
+        spec("ir", ("R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"))
+    (tmp_path / "sales.csv").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    kernel = start(wrap(name, as_name=f"lacks-{name}"))
+    file, network, neither = (
+        "".join(content["text"] for kind, content in kernel.run(code)[1] if kind == "stream") for code in LACKING[name]
+    )
+    assert "▣ sales.csv is beside the notebook" in file and f"sandbox-kernel wrap {name} --here" in file
+    assert "network" not in file
+    assert "▣ the cell tried to reach the network, and this kernel has none" in network
+    assert "▣" not in neither
 
 
 @pytest.mark.slow
@@ -74,20 +97,17 @@ def test_input_is_asked_from_the_client_that_sent_the_cell_and_is_marked(kernel)
     kernel.reply(request)
 
 
-def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(kernel):
+@pytest.mark.parametrize("by_signal", [False, True], ids=["by message", "by a signal to the launcher"])
+def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(kernel, by_signal):
     kernel.run("kept = 7")
     request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
     kernel.wait_for_output(request, "begun")
-    kernel.km.interrupt_kernel()
+    if by_signal:
+        os.kill(kernel.pid, signal.SIGINT)
+    else:
+        kernel.km.interrupt_kernel()
     assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
     assert kernel.text("print(kept)") == "7\n"
-
-
-def test_a_signal_to_the_launcher_interrupts_too(kernel):
-    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
-    kernel.wait_for_output(request, "begun")
-    os.kill(kernel.pid, signal.SIGINT)
-    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
 
 
 def test_two_clients_share_the_kernel_and_each_gets_its_own_replies(kernel):

@@ -34,11 +34,10 @@ class ToolFailed(SandboxError):
 async def client_functions(
     client: Client, names: Collection[str] | None = None
 ) -> dict[str, Callable[..., Awaitable[object]]]:
-    """Return the tools of a connected client as functions, by names that a program can use.
+    """Return the tools of a connected client as functions, by names that a program can use; ``names``: only these.
 
-    Their calls run on the event loop of this call, where the client is connected; use ``box.arun`` there, or
-    ``box.run`` in another thread. ``names`` are the tools to offer; None for all. Raises ``InvalidRequest`` for a tool
-    that the client does not have, and for two that have the same name inside.
+    Calls run on this event loop: use ``box.arun`` on it. Raises ``InvalidRequest`` for tools that are missing or share
+    a name.
     """
     loop = asyncio.get_running_loop()
     page = await client.list_tools()

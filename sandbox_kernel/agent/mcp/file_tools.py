@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
-from sandbox_kernel.agent.tool import Answer, storable
+from sandbox_kernel.agent.mcp.mcp_tool import Reply, Tool, ToolCall
+from sandbox_kernel.agent.sandbox_tool import Answer, storable
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange
@@ -34,7 +34,7 @@ _Paths = Annotated[list[str] | None, Meta(description="Files or folders; all wit
 
 
 class FileTools:
-    """Reads and writes files of a sandbox; ``box`` returns the one that holds now."""
+    """Reads and writes files of a sandbox; ``box`` returns the present one, which new rights replace."""
 
     def __init__(self, box: Callable[[], Sandbox]) -> None:
         self._box = box
@@ -153,11 +153,11 @@ class FileTools:
         """Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing.
 
         Only ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked (settings,
-        builds, files without a suffix, names with a dot, hooks and what they name) is left_out: the user writes it.
+        builds, files without a suffix, names with a dot; sources where hooks are) is left_out: the user writes it.
         """
         done = await asyncio.to_thread(self._box().apply, paths, by_user=False, shown=shown)
         left = [display_name(path) for path in self._box().left_out()[:_MOST_LISTED]]
-        rest = {"left_out": left, "message": _BY_USER} if left else {}
+        rest = {"left_out": left, "message": f"{_BY_USER}. {self._box().why_left_out()}".strip(". ")} if left else {}
         return Reply(answer={"status": "success", "changes": _listed(done), **rest})
 
 

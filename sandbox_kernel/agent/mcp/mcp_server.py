@@ -1,7 +1,6 @@
 """``sandbox-kernel mcp``: the toolbox as a server of the Model Context Protocol.
 
-Failures inside the sandbox and wrong arguments of a call are results; only an unknown tool is a protocol error. Over
-HTTP the SDK also checks Host and Origin, against web pages that use DNS rebinding.
+Failures inside and wrong arguments are results; an unknown tool is a protocol error. The SDK checks Host and Origin.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
+from sandbox_kernel.agent.mcp.mcp_tool import Reply, Tool, ToolCall
 from sandbox_kernel.agent.mcp.permissions import Questions
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
-from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
-from sandbox_kernel.agent.tool import as_text
+from sandbox_kernel.agent.sandbox_tool import as_text
 from sandbox_kernel.errors import BackendUnavailable, install_line
 
 if TYPE_CHECKING:
@@ -217,9 +216,5 @@ class CallProgress:
         latest, self._latest = self._latest, ""
         # The protocol requires that progress grows with each message.
         self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))
-        await tell(self._last, self._limit_s, printable(latest) or None)
-
-
-def printable(text: str) -> str:
-    """Return text for a status line; control characters are replaced."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+        shown = (each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in latest)
+        await tell(self._last, self._limit_s, "".join(shown) or None)

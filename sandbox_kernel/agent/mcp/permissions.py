@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.agent.mcp.tools import Reply
+from sandbox_kernel.agent.mcp.mcp_tool import Reply
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.model import ExecResult

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Annotated, Final
 
 from msgspec import Meta
 
+from sandbox_kernel.agent.mcp.mcp_tool import Reply, Tool, ToolCall
 from sandbox_kernel.agent.mcp.permissions import DomainRights
-from sandbox_kernel.agent.mcp.tools import Reply, Timeout, Tool, ToolCall
-from sandbox_kernel.agent.tool import Answer, bounded, result_answer, shown, with_failures, with_hints
+from sandbox_kernel.agent.sandbox_tool import Answer, Timeout, bounded, result_answer, shown, with_failures
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language
 from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.time_travel import Exploration
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.media import check_image
 
 MOST_SESSIONS: Final = 8
 MOST_CANDIDATES: Final = 16
@@ -27,9 +27,8 @@ _DEFAULT = "default"
 _MOST_DISPLAYS = 20
 _MOST_DISPLAY_BYTES = 16 << 10
 _NONE = -1
-#: Pictures are untrusted. They are not decoded here; a picture that is passed on has the header of a PNG, few bytes,
-#: and dimensions that do not decode to gigabytes.
-MOST_PICTURES, MOST_PICTURE_BYTES, MOST_PIXELS = 4, 1 << 20, 25_000_000
+#: Pictures of an answer, and bytes of one.
+MOST_PICTURES, MOST_PICTURE_BYTES = 4, 1 << 20
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the session.")]
 _Language = Annotated[
@@ -113,9 +112,8 @@ class SessionTools:
                 await asyncio.to_thread(running.restart)
             async with self._rights.in_cell(running):
                 result = await running.arun(code, timeout_secs, call.on_output, cancel=call.cancel)
-        complete = replace(result, timeout=result.timeout or float(timeout_secs))
         answer = {
-            **with_failures(result_answer(with_hints(complete), self._limits().output_bytes)),
+            **with_failures(result_answer(result, self._limits().output_bytes, hinted=True)),
             "session": name,
             **_shown(result),
         }
@@ -153,7 +151,7 @@ class SessionTools:
                     await asyncio.wait({work}, timeout=1.0)
             stop.cancel()
             found = named.explored = await work
-        results = [with_failures(result_answer(with_hints(result))) for result in found.results]
+        results = [with_failures(result_answer(result, hinted=True)) for result in found.results]
         can_be_kept = [number for number, node in enumerate(found.nodes) if node is not None]
         answer: Answer = {"status": "success", "session": session, "results": results, "can_be_kept": can_be_kept}
         return Reply(answer=answer)
@@ -191,43 +189,28 @@ class SessionTools:
 def _shown(result: ExecResult) -> Answer:
     """Return the displays of a cell: values as text, and the MIME types of others."""
     parts: Answer = {}
-    displays = [_display(item.data) for item in result.displays[:_MOST_DISPLAYS] if item.kind != "result"]
-    values = [_display(item.data) for item in result.displays if item.kind == "result"]
-    if values:
-        parts["value"] = values[-1]["text"]
-    if displays:
-        parts["displays"] = displays
+    if values := [item.data for item in result.displays if item.kind == "result"]:
+        parts["value"] = _text(values[-1])
+    if others := [item.data for item in result.displays[:_MOST_DISPLAYS] if item.kind != "result"]:
+        parts["displays"] = [
+            {"text": _text(each), "kinds": sorted(each.keys() - {"text/plain"})[:_MOST_DISPLAYS]} for each in others
+        ]
     if result.error is not None:
-        parts["error"] = {
-            "name": result.error.ename,
-            "message": bounded(result.error.evalue, _MOST_DISPLAY_BYTES),
-        }
+        parts["error"] = {"name": result.error.ename, "message": bounded(result.error.evalue, _MOST_DISPLAY_BYTES)}
     return parts
 
 
-def _display(data: Mapping[str, object]) -> Answer:
+def _text(data: Mapping[str, object]) -> str:
     text = data.get("text/plain")
-    kinds = sorted(mime for mime in data if mime != "text/plain")
-    return {
-        "text": bounded(text, _MOST_DISPLAY_BYTES) if isinstance(text, str) else "",
-        "kinds": kinds[:_MOST_DISPLAYS],
-    }
+    return bounded(text, _MOST_DISPLAY_BYTES) if isinstance(text, str) else ""
 
 
 def pictures_of(displays: Iterable[Display]) -> tuple[str, ...]:
-    """Return the last few pictures as canonical base64."""
-    found = [picture for each in displays if (picture := _picture(each.data.get("image/png"))) is not None]
+    """Return the last few pictures as canonical base64. They are untrusted, and checked as those of a page are."""
+    found: list[str] = []
+    for each in displays:
+        encoded = each.data.get("image/png")
+        if isinstance(encoded, str) and len(encoded) <= MOST_PICTURE_BYTES * 4 // 3 + 4:
+            with contextlib.suppress(ContentRefused):
+                found.append(check_image("image/png", encoded))
     return tuple(found[-MOST_PICTURES:])
-
-
-def _picture(encoded: object) -> str | None:
-    if not isinstance(encoded, str) or len(encoded) > MOST_PICTURE_BYTES * 3 // 2:
-        return None
-    try:
-        data = base64.b64decode("".join(encoded.split()), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    if data[:8] != b"\x89PNG\r\n\x1a\n" or data[8:16] != b"\0\0\0\rIHDR" or not 45 <= len(data) <= MOST_PICTURE_BYTES:
-        return None
-    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-    return base64.b64encode(data).decode() if 0 < width * height <= MOST_PIXELS else None

@@ -11,16 +11,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from sandbox_kernel.agent.mcp.file_tools import FileTools
+from sandbox_kernel.agent.mcp.mcp_tool import Reply, Tool, ToolCall
 from sandbox_kernel.agent.mcp.permissions import DomainRights
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
-from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
-from sandbox_kernel.agent.tool import SandboxTool, error_answer, internal_error, with_failures
+from sandbox_kernel.agent.sandbox_tool import SandboxTool, error_answer, internal_error, with_failures
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.backends.wasm.prepare import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput
+from sandbox_kernel.model import Events, ExecRequest, ExecResult, Language, OnOutput
 from sandbox_kernel.model.notes import RightAnswer, Wanted
 
 _log = logging.getLogger(__name__)
@@ -110,19 +110,7 @@ class BoxBackend(SandboxBackend):
         self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
     ) -> ExecResult:
         """See ``SandboxBackend``."""
-        return await self.box.arun(
-            request.code,
-            request.language,
-            timeout=request.timeout,
-            memory_mb=request.memory_limit_mb,
-            stdin=request.stdin,
-            env=request.env,
-            args=request.args,
-            files=request.files,
-            limits=request.limits,
-            on_output=on_output,
-            cancel=cancel,
-        )
+        return await self.box.perform(request, Events(on_output=on_output), cancel or asyncio.Event())
 
 
 def _wasm() -> Availability:

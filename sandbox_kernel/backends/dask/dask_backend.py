@@ -14,20 +14,21 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import unless_terminal
 from sandbox_kernel.backends.dask.dask_worker import BEGAN, Delivery, measure_on_worker, run_on_worker, stop_on_worker
+from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, install_line
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import ExecRequest, ExecResult, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.util.wire import BadMessage, check
 from sandbox_kernel.workspace.changes import leaves_files
-from sandbox_kernel.workspace.overlay.overlay_folder import pack_folder, take_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
@@ -56,7 +57,6 @@ class DaskBackend(BlockingBackend):
         policy: What programs may read, write, reach and start; None for the preset ``standard``.
         enforcer: The tool that builds the walls on the workers: ``auto``, ``bubblewrap`` or ``landlock``. None runs
             programs without walls.
-
     """
 
     name = "dask"
@@ -80,42 +80,36 @@ class DaskBackend(BlockingBackend):
         return _answer(future, BackendCapabilities)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
-        """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
-
-        ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
-        """
+        """See ``BlockingBackend``; ``on_output`` runs on a thread of the client. A file is read, to be sent whole."""
         if context.functions is not None:
             raise InvalidRequest(
                 "host functions live in this process, and backend='dask' runs programs on other machines; "
                 "use backend='process', or leave functions out"
             )
-        on_output, keep, here, stop = context.on_output, context.keep, context.here, context.stop
+        if context.here is not None:
+            raise InvalidRequest(
+                f"the folder {context.here.path!r} is on this machine, and backend='dask' runs programs on others; "
+                "give them files (files=..., box.write_file), or use backend='process'"
+            )
+        on_output, keep, stop = context.on_output, context.keep, context.stop
         source = unless_terminal(context.stdin_from)
         if source is not None:
             with open(source, "rb", closefd=False) as file:
                 request = replace(request, stdin=file.read())
-        began_ns = time.time_ns()
-        folder = None if here is None else pack_folder(here)
         name = f"sandbox-{uuid.uuid4().hex}"
         events = _OutputEvents(on_output)
         self.client.subscribe_topic(name, events.receive)
         done = Stop()
         try:
             future = self.client.submit(
-                run_on_worker, self._setup, request, name, on_output is not None, keep is not None, folder, pure=False
+                run_on_worker, self._setup, request, name, on_output is not None, keep is not None, pure=False
             )
             future.add_done_callback(lambda _: done.set())
             if not self._wait(name, request, events, done, stop):
                 future.cancel()
-                return ExecResult(
-                    status=Status.INTERRUPTED,
-                    language=str(request.language),
-                    backend=self.name,
-                    timeout=request.timeout,
-                    memory_limit_mb=request.memory_mb,
-                    notes=(notes.output_lost(STOP_S),),
-                    chosen=context.chosen,
-                )
+                lost = (notes.output_lost(STOP_S),)
+                stopped = make_result(request, Status.INTERRUPTED)
+                return replace(stopped, backend=self.name, notes=lost, chosen=context.chosen)
             delivery = _answer(future, Delivery)
             if on_output is not None:
                 events.wait_for(delivery.pieces)
@@ -124,24 +118,15 @@ class DaskBackend(BlockingBackend):
             done.close()
         result = delivery.result
         missing: Sequence[Note] = ()
-        if here is not None and delivery.changed:
-            with _temporary_folder() as rooted:
-                missing = take_changes(here, delivery.changed, rooted, began_ns)
-        elif keep is not None and result.changes and leaves_files(result.status, result.limit):
-            with _temporary_folder() as rooted:
+        if keep is not None and result.changes and leaves_files(result.status, result.limit):
+            with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
                 for change in result.changes:
                     if change.type == DIRECTORY and change.kind != "deleted":
                         rooted.make_folder(change.path)
                 for path, data in delivery.files.items():
                     rooted.write(path, data)
                 missing = keep(rooted, result.changes)
-        return replace(
-            result,
-            backend=self.name,
-            notes=(*result.notes, *missing),
-            here="" if here is None else "copy",
-            chosen=context.chosen,
-        )
+        return replace(result, backend=self.name, notes=(*result.notes, *missing), chosen=context.chosen)
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: HasFileno | None) -> bool:
         """Wait for the run; False when it was stopped and its worker is silent. Raises when its limit is long over."""
@@ -159,7 +144,7 @@ class DaskBackend(BlockingBackend):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now
-                # Again and again: a run that waits for a free worker begins later. A worker that hangs would block us.
+                # Repeated, because a run that waits for a free worker begins later; in a thread, because one may hang.
                 if asking is None or not asking.is_alive():
                     asking = threading.Thread(target=stop_everywhere, daemon=True)
                     asking.start()
@@ -206,10 +191,10 @@ class _OutputEvents:
 
     def receive(self, event: object) -> None:
         """Handle one event; ignores events of other kinds. Called by the client, in order."""
-        said = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None
-        if not isinstance(said, tuple | list) or len(said) != 2 or not all(isinstance(part, str) for part in said):
+        try:
+            _, (stream, text) = check(event, tuple[object, tuple[str, str]])
+        except BadMessage:
             return
-        stream, text = said
         if stream == BEGAN:
             self.began_at = time.monotonic()
         if stream not in ("stdout", "stderr"):
@@ -246,9 +231,3 @@ def _answer(future: Future[Any], kind: type[_T]) -> _T:
             "install the same sandbox-kernel on the workers as here"
         )
     return found
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Rooted]:
-    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
-        yield rooted

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sandbox_kernel.backends.base import BackendCapabilities, RunContext
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
-from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_changes
+from sandbox_kernel.workspace.changes import MAX_CHANGES
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE, Entry
+from sandbox_kernel.workspace.tree.walk import FILE
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
 MAX_FILES_BYTES = 64 << 20
@@ -29,8 +27,6 @@ class Delivery:
 
     result: ExecResult
     files: dict[str, bytes] = field(default_factory=dict)
-    #: What the program changed in its copy of the user's folder.
-    changed: Sequence[Entry] = ()
     pieces: int = 0
 
 
@@ -41,14 +37,9 @@ _lock = threading.Lock()
 
 
 def run_on_worker(
-    setup: ProcessSetup,
-    request: ExecRequest,
-    name: str,
-    tell: bool,
-    bring_files: bool,
-    folder: Sequence[Entry] | None = None,
+    setup: ProcessSetup, request: ExecRequest, name: str, tell: bool, bring_files: bool
 ) -> Delivery | SandboxError:
-    """Run a request here, on a copy of ``folder``. An error is returned: Dask would write a raised one to its log."""
+    """Run a request here. An error is returned: Dask would write a raised one to its log."""
     from distributed import get_worker
 
     pieces = 0
@@ -62,7 +53,7 @@ def run_on_worker(
 
     def take(box: Rooted, changes: Sequence[FsChange]) -> Sequence[Note]:
         left = MAX_FILES_BYTES
-        for change in changes:
+        for change in changes[:MAX_CHANGES]:
             if change.type == FILE and change.kind != "deleted":
                 if change.size > left:
                     return [notes.files_stayed_on_worker(change.path)]
@@ -77,18 +68,8 @@ def run_on_worker(
             stop.set()
     try:
         worker.log_event(name, (BEGAN, ""))
-        context = RunContext(on_output=say if tell else None, stop=stop)
-        if folder is not None:
-            with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as copy:
-                with Rooted.at(copy) as root:
-                    for error in root.put_tree(folder).values():
-                        raise error
-                with closing(HereFolder(copy)) as here:
-                    result = setup.backend().run(request, replace(context, here=here))
-                    changed, missing = pack_changes(here, MAX_FILES_BYTES)
-            result = replace(result, notes=(*result.notes, *missing))
-            return Delivery(result, changed=changed, pieces=pieces)
-        result = setup.backend().run(request, replace(context, keep=take if bring_files else None))
+        context = RunContext(on_output=say if tell else None, keep=take if bring_files else None, stop=stop)
+        result = setup.backend().run(request, context)
         return Delivery(result, files, pieces=pieces)
     except SandboxError as error:
         return error

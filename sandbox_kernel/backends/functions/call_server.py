@@ -1,11 +1,11 @@
-"""Serves the calls of one run or session: the host's side of the hatch through which programs call host functions.
+"""Serves the calls of host functions of one run or session: the host's end of its *call socket*.
 
-The *hatch* is a socket that every process inside inherits. A program that wants to call makes a pair of connected
-sockets and sends one of them through the hatch; the host serves it on a thread of its own, one call after the other.
-So processes and threads inside never mix their messages, and no address, path or network is
-needed: a connected pair is allowed behind every kind of wall.
+Every process inside inherits the other end. A program that wants to call makes a pair of connected sockets and sends
+one of them through the call socket; the host serves it on a thread of its own, one call after the other. So processes
+and threads inside never mix their messages, and no address, path or network is needed: a connected pair is allowed
+behind every kind of wall.
 
-Everything that comes through the hatch is hostile. It must be one connected stream socket; there are at most
+Everything that comes through the call socket is hostile. It must be one connected stream socket; there are at most
 ``MAX_CONNECTIONS`` at a time; and a program that knocks in a loop is served slowly.
 
 Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with its arguments
@@ -25,20 +25,21 @@ import secrets
 import select
 import socket
 import stat
-import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message, encode, load, shortened
 from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.jail.gate_messages import receive_with_files
 from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model.result import Call, CallOutcome
 from sandbox_kernel.util.loop_thread import FUNCTIONS
-from sandbox_kernel.util.wire import BadMessage, frame
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import BadMessage, Frames, encodable, frame
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
 _MAX_MESSAGE, _MAX_NAME = 4000, 64
@@ -143,7 +144,7 @@ class CallBudget:
 
 
 class CallConnection:
-    """Serves one connection on its own thread. ``cancel`` and ``look_at_time`` are called on other threads."""
+    """Serves one connection on its own thread. ``cancel`` and ``check_time`` are called on other threads."""
 
     def __init__(
         self,
@@ -160,8 +161,8 @@ class CallConnection:
         self._cancelled = False
         #: Whether it has ended: its streams go with it, also one that another connection reads just now.
         self.over = False
-        #: Bytes that were read and belong to the next message.
-        self._held = bytearray()
+        #: The budget bounds the size of a message, and of all together.
+        self._frames = Frames(budget.limits.bytes, budget.take_bytes)
 
     def cancel(self) -> None:
         """End the connection. A coroutine function that runs is cancelled; another one ends by itself, unheard."""
@@ -171,7 +172,7 @@ class CallConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._give_up(CallOutcome.CANCELLED, ENDED)
 
-    def look_at_time(self) -> None:
+    def check_time(self) -> None:
         """Answer for a function whose time is used up; called a few times a second."""
         running = self._running
         if running is None or running.answered or not self._budget.time_is_up():
@@ -210,15 +211,14 @@ class CallConnection:
 
     def _one(self) -> bool:
         """Answer one message. Returns whether another may follow."""
-        header = self._read(4)
-        if header is None:
-            return False
-        (size,) = struct.unpack(">I", header)
         try:
-            self._budget.take_bytes(size)
-            data = self._read(size)
-            if data is None:
-                return False
+            data = self._frames.next()
+            while data is None:
+                # A whole small message at once: each system call is a good part of the cost of a call.
+                part = self._socket.recv(max(_READ_AHEAD, min(self._frames.missing, 1 << 20)))
+                if not part:
+                    return False
+                data = self._frames.next(part)
             message = load(data)
             return self._streamed(message) if message.call is None else self._called(message.call, message)
         except BudgetSpent as error:
@@ -339,19 +339,6 @@ class CallConnection:
             future.cancel()
         return future.result()
 
-    def _read(self, size: int) -> bytes | None:
-        """Return exactly this many bytes; None when the connection ended."""
-        held = self._held
-        while len(held) < size:
-            # A whole small message at once: each system call is a good part of the cost of a call.
-            part = self._socket.recv(max(_READ_AHEAD, min(size - len(held), 1 << 20)))
-            if not part:
-                return None
-            held += part
-        found = bytes(held[:size])
-        del held[:size]
-        return found
-
     def _write_last(self, message: dict[str, object], flags: int = 0) -> None:
         """Send the last answer of this connection. Closed for reading first: the program's next call is not lost here,
         but fails to be sent, and goes over a new connection.
@@ -373,7 +360,7 @@ def _error(kind: str, message: str) -> dict[str, object]:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:_MAX_MESSAGE].encode("utf-8", "replace").decode()
+        return encodable(str(error)[:_MAX_MESSAGE])
     except Exception:
         return ""
 
@@ -393,7 +380,7 @@ class CallServer:
 
     def __init__(self, functions: HostFunctions) -> None:
         self.functions = functions
-        self._hatch, self._inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._call_socket, self._inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._wake, self._woken = socket.socketpair()
         self._lock = threading.Lock()
         self._connections: set[CallConnection] = set()
@@ -407,7 +394,7 @@ class CallServer:
         self._thread.start()
 
     @property
-    def hatch(self) -> int:
+    def call_socket(self) -> int:
         """The descriptor for the jail. Another program has it only if it was sent one."""
         return self._inside.fileno()
 
@@ -438,7 +425,7 @@ class CallServer:
         self._wake_up()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        for end in (self._hatch, self._inside, self._wake, self._woken):
+        for end in (self._call_socket, self._inside, self._wake, self._woken):
             end.close()
 
     def _wake_up(self) -> None:
@@ -447,35 +434,29 @@ class CallServer:
 
     def _serve(self) -> None:
         waiting = select.poll()
-        waiting.register(self._hatch, select.POLLIN | select.POLLRDHUP)
+        waiting.register(self._call_socket, select.POLLIN | select.POLLRDHUP)
         waiting.register(self._woken, select.POLLIN)
         while not self._closed:
             ready = dict(waiting.poll(_TICK_S * 1000 if self._budget is not None else None))
-            if ready.get(self._hatch.fileno(), 0) & select.POLLRDHUP:
-                waiting.unregister(self._hatch)  # a program has shut it down: nobody inside can call any more
-                del ready[self._hatch.fileno()]
+            if ready.get(self._call_socket.fileno(), 0) & select.POLLRDHUP:
+                waiting.unregister(self._call_socket)  # a program has shut it down: nobody inside can call any more
+                del ready[self._call_socket.fileno()]
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
-            if self._hatch.fileno() in ready and not self._closed:
+            if self._call_socket.fileno() in ready and not self._closed:
                 self._take()
             for connection in list(self._connections):
-                connection.look_at_time()
+                connection.check_time()
 
     def _take(self) -> None:
-        """Take what came through the hatch: one connected stream socket begins a connection, all else is closed.
+        """Take what came through the call socket: one connected stream socket begins a connection, all else is closed.
 
         A message of no bytes is a message too, and not the end: we hold the inner end ourselves.
         """
         try:
-            _, extra, _, _ = self._hatch.recvmsg(64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+            _, handed = receive_with_files(self._call_socket, 64, 2)
         except OSError:
-            extra = []
-        handed = [
-            fd
-            for level, kind, raw in extra
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            for (fd,) in struct.iter_unpack("i", raw[: len(raw) - len(raw) % 4])
-        ]
+            handed = []
         caller = _connected(handed)
         why, connection = "", None
         with self._lock:

@@ -14,12 +14,12 @@ import json
 import math
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox_kernel.backends.functions.host_function import HostFunction
 from sandbox_kernel.util import wire
-from sandbox_kernel.util.wire import MAX_PARTS, BadMessage, has_too_many_parts, no_key_twice
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import MAX_PARTS, BadMessage, encodable, has_too_many_parts, no_key_twice
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64
@@ -36,7 +36,7 @@ def encode(value: object, depth: int = 0) -> object:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return _text(str(value))
+        return encodable(str(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
@@ -60,7 +60,7 @@ def decode(value: object, depth: int = 0) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadMessage("it holds a number that is no JSON")
     if isinstance(value, str):
-        return _text(value)
+        return encodable(value)
     if isinstance(value, list):
         return [decode(item, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -82,15 +82,10 @@ def decode(value: object, depth: int = 0) -> object:
 
 
 def _decoded_object(value: dict[str, object], depth: int) -> dict[str, object]:
-    made = {_text(key): decode(item, depth + 1) for key, item in value.items()}
+    made = {encodable(key): decode(item, depth + 1) for key, item in value.items()}
     if len(made) != len(value):
         raise BadMessage("it holds an object with keys that are the same as UTF-8")
     return made
-
-
-def _text(value: str) -> str:
-    """Return a text that has a UTF-8: lone surrogates have none."""
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +138,7 @@ def bind_message(function: HostFunction, message: CallMessage) -> inspect.BoundA
     if message.words is not None:
         if message.args is not None or message.kwargs is not None:
             raise BadMessage("a call has words, or args and kwargs, not both")
-        return _bind_words(function, [_text(word) for word in message.words])
+        return _bind_words(function, [encodable(word) for word in message.words])
     args = [decode(item, 1) for item in message.args or ()]
     if message.object and args and isinstance(args[-1], dict):
         return _bind_object(function, args, args[-1])

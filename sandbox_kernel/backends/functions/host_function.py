@@ -11,7 +11,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 import msgspec.inspect as kinds
@@ -19,6 +18,7 @@ import msgspec.inspect as kinds
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
+from sandbox_kernel.util.values import dataclass
 
 #: Names that the module ``host`` has already.
 RESERVED_NAMES = frozenset({"HostError", "aio"})

@@ -1,8 +1,7 @@
-"""How a run gets its host functions: a hatch in its job, the command ``host`` or a module."""
+"""How a run gets its host functions: a call socket in its job, and the command ``host``."""
 
 from __future__ import annotations
 
-import functools
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
 
 COMMAND = "host"
-#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/run.py``.
-_DESCRIPTOR = 6
 _ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 
 
@@ -36,21 +33,8 @@ def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
     return {**env, "PATH": f"{places.cell}:{env['PATH']}" if env.get("PATH") else places.cell}
 
 
-@functools.cache
-def wasm_python_files() -> Mapping[str, bytes]:
-    """Return the module ``host`` for the folder of a Python program inside WebAssembly, by the names of its files."""
-    import importlib.resources  # with pathlib and random it takes as long as a small run, and few runs need it
-
-    ours = importlib.resources.files("sandbox_kernel") / "guest" / "functions"
-    main = (ours / "host_in_wasm.py").read_bytes()
-    return {
-        "host/calling.py": (ours / "calling.py").read_bytes(),
-        "host/__init__.py": main + b"\n\nover_descriptor(%d)\n" % _DESCRIPTOR,
-    }
-
-
-def with_hatch(job: Job, server: CallServer | None, places: Places, python: str) -> Job:
-    """Return the job with the hatch and the command ``host`` for its last step, the program. A compiler gets none."""
+def with_call_socket(job: Job, server: CallServer | None, places: Places, python: str) -> Job:
+    """Return the job with the call socket and the command ``host`` for its program; compilers get neither."""
     if server is None:
         return job
     *before, program = job.steps
@@ -65,7 +49,7 @@ def with_hatch(job: Job, server: CallServer | None, places: Places, python: str)
 
 
 def with_functions(job: Job, server: CallServer) -> Job:
-    """Return the job with the hatch and the list of functions for its last step."""
+    """Return the job with the call socket and the list of functions for its last step."""
     *before, program = job.steps
     steps = (*before, replace(program, functions=server.functions.listing()))
-    return replace(job, steps=steps, hatch=server.hatch)
+    return replace(job, steps=steps, call_socket=server.call_socket)

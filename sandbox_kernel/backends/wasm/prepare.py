@@ -6,11 +6,13 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.resources
+import io
 import json
 import os
 import platform
+import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.wasm import wasm_job
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
@@ -19,6 +21,7 @@ from sandbox_kernel.backends.wasm.toolchains import find_toolchain, toolchain_av
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.proof_record import read_fact
 from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.recipe import Availability
@@ -33,6 +36,10 @@ _IMAGE_MAKERS = (
     "wasm/rewrite.py", "wasm/python_image.py", "wasm/quickjs.py", "wasm/embedder.py",
     "wasm/inside/javascript_boot.js",
 )  # fmt: skip
+#: Where the large Python has its library, and the data of matplotlib, which opens them by name: in the jail's own
+#: archive, and in a folder of the module's entry.
+_LIBRARY, _ARCHIVE = "/usr/local/lib", "python315.zip"
+_FIGURES, _FIGURE_DATA = "figures", "matplotlib/mpl-data"
 #: Most bytes of images of one interpreter in the store: some versions and settings of the engine.
 _MOST_IMAGE_BYTES = 512 << 20
 
@@ -112,8 +119,17 @@ class WasmLanguages:
         self._prepare(guest, switches_of(guest), on_progress)
 
     def is_prepared(self, guest: WasmLanguage) -> bool:
-        """Return whether a guest is in the store."""
-        return self.store.find(guest_name(guest, switches_of(guest))) is not None
+        """Return whether a guest is in the store; of the large Python its module, whose image is made in seconds."""
+        return self.store.find(guest_name(module_of(guest), switches_of(guest))) is not None
+
+    def own_folders(self, guest: WasmLanguage) -> dict[str, str]:
+        """Return the folders of a guest whose library is not in its memory: its names, and ours (empty: a new one)."""
+        if guest.entry != "turn" or guest.package is None:
+            return {}
+        module = self.ready(module_of(guest), switches_of(guest))
+        figures = f"{_LIBRARY}/{_ARCHIVE}/{_FIGURE_DATA}"
+        library = package_files(self.store, guest.package).path
+        return {_LIBRARY: library, figures: os.path.join(module.path, _FIGURES), "/tmp": ""}
 
     def ready(self, guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> StoreEntry:
         """Return the store entry of a language; prepares it if needed, unless that takes minutes."""
@@ -153,7 +169,7 @@ class WasmLanguages:
         with LockedFolder.alone(os.path.join(self.store.folder, f".making-{_prefix(guest)}")):
             ready = self.store.find(name)
             if ready is None:
-                if guest.cost:
+                if guest.cost and not guest.image:
                     tell(f"{guest.version} takes {guest.cost}", 0.0)
                 for index, package in enumerate(guest.packages):
                     tell(f"fetching {package.name} {package.version}", 0.4 * index / len(guest.packages))
@@ -169,11 +185,20 @@ class WasmLanguages:
     def _build(self, guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> dict[str, bytes]:
         """Make the files of a language in a jail of its own; returns them by name."""
         assert guest.package is not None
-        module = package_files(self.store, guest.package).file(guest.file)
+        package = package_files(self.store, guest.package)
+        module, files = package.file(guest.file), {}
+        if module_of(guest) is not guest:
+            module = self._prepare(module_of(guest), switches).file(wasm_job.COMPILED)
+        elif guest.entry == "turn":
+            files = _figures(package.file(_ARCHIVE))
         outs, given = {"out": wasm_job.COMPILED}, [module]
         plan: dict[str, object] = {"task": "compile", "source": module, "switches": switches}
         if guest.image:
-            plan |= {"task": "boot", "programs": dict(guest.image)}
+            folders = self.own_folders(guest)
+            plan |= {"task": "boot", "programs": dict(guest.image), "folders": folders}
+            if guest.entry == "turn":
+                plan["compiled"], outs["out"] = True, wasm_job.MEMORY
+                given += filter(None, folders.values())
         elif guest.entry in ("command", "turn"):
             plan |= {"trusted": True, "plain": guest.entry == "turn"}
         else:
@@ -200,7 +225,19 @@ class WasmLanguages:
                 words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
-            return {name: wasm_job.read_file(jail.box_fd, name) for name in outs.values()}
+            return {**files, **{name: wasm_job.read_file(jail.box_fd, name) for name in outs.values()}}
+
+
+def _figures(archive: str) -> dict[str, bytes]:
+    """Return the data files of matplotlib, which are an archive in the library's."""
+    with zipfile.ZipFile(archive) as library:
+        with zipfile.ZipFile(io.BytesIO(library.read(f"{_FIGURE_DATA}.zip"))) as data:
+            return {f"{_FIGURES}/{name}": data.read(name) for name in data.namelist() if not name.endswith("/")}
+
+
+def module_of(guest: WasmLanguage) -> WasmLanguage:
+    """Return the part of a language that has its compiled module: of the large Python it without its image."""
+    return replace(guest, image={}) if guest.entry == "turn" and guest.image else guest
 
 
 @functools.lru_cache(maxsize=1)
@@ -224,13 +261,9 @@ def _digest(program: str) -> str:
 
 def _processor_features() -> str:
     """Return the features of this processor. Compiled code depends on them, and machines may share a home folder."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.lower().startswith(("flags", "features")):
-                    return " ".join(sorted(line.split(":", 1)[1].split()))
-    except OSError:
-        pass
+    for line in read_fact("/proc/cpuinfo").splitlines():
+        if line.lower().startswith(("flags", "features")):
+            return " ".join(sorted(line.split(":", 1)[1].split()))
     return platform.processor()
 
 
@@ -246,13 +279,11 @@ def switches_of(guest: WasmLanguage, *, fuel: bool = False) -> wasm_job.EngineSw
     return {"fuel": fuel, "stack_bytes": guest.stack_bytes, "exceptions": guest.entry == "turn"}
 
 
-def guest_digest(guest: WasmLanguage, *, begins: bool = True) -> str:
-    """Return a digest of a language, for saved memory; without ``begins``, what a session loads first is left out."""
+def guest_digest(guest: WasmLanguage) -> str:
+    """Return a digest of a language, for saved memory."""
     assert guest.package is not None
     parts: list[object] = [guest.entry, guest.package.sha256, guest.file, dict(guest.image)]
     programs = [*guest.image.values()]
-    if guest.boot is not None and begins:
-        programs.append(guest.boot)
     if guest.image or guest.entry == "quickjs":
         programs += _IMAGE_MAKERS
     if guest.glue is not None:
@@ -272,4 +303,4 @@ def _prefix(guest: WasmLanguage) -> str:
 
 def guest_name(guest: WasmLanguage, switches: wasm_job.EngineSwitches) -> str:
     """Return the name of a prepared language in the store; it depends on its parts and the engine."""
-    return compiled_name(_prefix(guest), guest_digest(guest, begins=False), switches)
+    return compiled_name(_prefix(guest), guest_digest(guest), switches)

@@ -99,16 +99,19 @@ class WasmStore:
         path = self._path(key)
         aside = os.path.join(self.folder, f".new-{os.getpid()}-{secrets.token_hex(8)}")
         os.mkdir(aside)
-        # Readable by all users, in a folder that only its owner can enter: jails that run as another user
-        # read entries through a mount.
-        os.chmod(aside, 0o755)
         try:
             hashes = {}
             for name, data in files.items():
-                self._write(os.path.join(aside, self._checked_file(name)), data)
+                file = os.path.join(aside, self._checked_file(name))
+                os.makedirs(os.path.dirname(file), exist_ok=True)
+                self._write(file, data)
                 hashes[name] = hashlib.sha256(data).hexdigest()
             seal = json.dumps({"files": hashes, "seal": self._seal(key, hashes)}, sort_keys=True)
             self._write(os.path.join(aside, SEAL), seal.encode())
+            # Readable by all users, in a folder that only its owner can enter: jails that run as another user
+            # read entries through a mount.
+            for folder, _, _ in os.walk(aside):
+                os.chmod(folder, 0o755)
             # Renaming fails when another process made the entry; that one is verified below.
             with contextlib.suppress(OSError):
                 os.rename(aside, path)
@@ -134,7 +137,7 @@ class WasmStore:
         return sorted(name for name in os.listdir(self.folder) if _NAME.match(name))
 
     def prune(self, prefix: str, most_bytes: int) -> None:
-        """Remove the least recently used entries with this prefix until the others fit into this many bytes."""
+        """Remove the least recently used entries with this prefix above so many bytes, which ``prepare.py`` names."""
         seen: list[tuple[float, int, str]] = []
         for key in self.names():
             if key.startswith(prefix):
@@ -156,12 +159,12 @@ class WasmStore:
 
     @staticmethod
     def _checked_file(name: str) -> str:
-        if name in ("", ".", "..", SEAL) or "/" in name or "\0" in name:
+        if name == SEAL or "\0" in name or {"", ".", ".."} & {*name.split("/")}:
             raise ValueError(f"{name!r} is no name for a file of the store")
         return name
 
     def _load_secret(self) -> bytes:
-        """Return the key; makes one where there is none of ours, and entries of another one are foreign then."""
+        """Return the key of this folder; makes one where there is none, which makes every older seal invalid."""
         secret = self._secret_there()
         if secret is None:
             with LockedFolder.alone(self.folder):
@@ -185,9 +188,9 @@ class WasmStore:
     def _mark(path: str) -> tuple[object, ...]:
         """Return a value that changes when a file of the entry is replaced or rewritten."""
         marks: list[object] = [os.lstat(path).st_ino]
-        for entry in sorted(os.scandir(path), key=lambda e: e.name):
-            status = entry.stat(follow_symlinks=False)
-            marks.append((entry.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        for name in _files_below(path):
+            status = os.lstat(os.path.join(path, name))
+            marks.append((name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
         return tuple(marks)
 
     def _verify(self, key: str, path: str) -> StoreEntry | None:
@@ -199,7 +202,7 @@ class WasmStore:
             hashes = document["files"]
             if not hmac.compare_digest(str(document["seal"]), self._seal(key, hashes)):
                 return None
-            if set(os.listdir(path)) != {SEAL, *hashes}:
+            if set(_files_below(path)) != {SEAL, *hashes}:
                 return None
             for name, wanted in hashes.items():
                 with open(self._own(os.path.join(path, self._checked_file(name))), "rb") as file:
@@ -225,3 +228,12 @@ class WasmStore:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o644)
             file.write(data)
+
+
+def _files_below(path: str, below: str = "") -> list[str]:
+    """Return the paths of all files below a folder; a link counts as a file."""
+    found = []
+    for entry in sorted(os.scandir(os.path.join(path, below)), key=lambda e: e.name):
+        name = os.path.join(below, entry.name)
+        found += _files_below(path, name) if entry.is_dir(follow_symlinks=False) else [name]
+    return found

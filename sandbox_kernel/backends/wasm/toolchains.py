@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import given_files
-from sandbox_kernel.backends.outcome import make_result, run_facts
+from sandbox_kernel.backends.outcome import run_result
 from sandbox_kernel.backends.wasm.wasm_job import read_file, taken
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.gate_messages import JobFile
@@ -26,7 +26,7 @@ from sandbox_kernel.languages.compiled import Compilation, cache_key, compiler_i
 from sandbox_kernel.languages.recipe import Availability, ProgramPlan, StepBuilder, Toolchains, rlimits, search_path
 from sandbox_kernel.languages.rust import find_rustc, wrap
 from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
@@ -193,9 +193,10 @@ def build(
             output_bytes=request.limits.output_bytes,
         )
         outcome = run_job(jail, job, stop=stop)
-        facts = run_facts(outcome, job, ProgramPlan(steps=tuple(job.steps)), backend="wasm", isolation="wasm")
-        if facts.status is not Status.OK:
-            return make_result(request, outcome, facts)
+        plan = ProgramPlan(steps=tuple(job.steps))
+        result = run_result(request, outcome, job, plan, backend="wasm", isolation="wasm")
+        if not result.ok:
+            return result
         built = Compiled(read_file(jail.box_fd, OUT), outcome.stderr.text.encode())
     if key is not None:
         cache.put(key, built)

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, JailBackend, JailRun, RunContext
-from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import wasm_python_files, with_functions
+from sandbox_kernel.backends.checks import check_files_fit, check_request, host_trouble, unless_terminal
+from sandbox_kernel.backends.functions.inside import with_functions
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.backends.probes.wasm_canaries import measured
 from sandbox_kernel.backends.process import shared_pool
@@ -44,16 +44,17 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     run_job_of,
     taken,
     unfinished,
-    wasm_facts,
+    wasm_result,
 )
 from sandbox_kernel.backends.wasm.wheels import Wheels, kept_wheels
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.gate_messages import JobFile
-from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.pool import SPARES, Pool
 from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import ListenerFailed, guarded
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
@@ -83,7 +84,6 @@ class WasmBackend(WasmLanguages, JailBackend):
         proxy: Function that makes the proxy of a run for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
-
     """
 
     name = "wasm"
@@ -96,7 +96,7 @@ class WasmBackend(WasmLanguages, JailBackend):
         *,
         enforcer: str = "auto",
         store: WasmStore | None = None,
-        pool_size: int = 2,
+        pool_size: int = SPARES,
         on_progress: OnProgress | None = None,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
@@ -128,17 +128,18 @@ class WasmBackend(WasmLanguages, JailBackend):
         check_files_fit(request, RUNTIME_MB)
         source = unless_terminal(context.stdin_from)
         asked = context.on_input if request.stdin is None and source is None else None
-        listener = Listener(context.on_output) if context.on_output is not None else None
-        context = replace(context, on_output=listener, on_input=asked, stdin_from=source)
-        with host_trouble(listener), context.served() as calls:
-            try:
+        context = replace(context, on_output=guarded(context.on_output), on_input=asked, stdin_from=source)
+        try:
+            with host_trouble(), context.served() as calls:
                 return self._run(_WasmRun(request=request, context=context, calls=calls))
-            finally:
-                # Last: making the next spare competes with this thread for the Python interpreter.
-                self.pool.done()
+        except ListenerFailed as error:
+            raise error.reason from None
+        finally:
+            # Last: making the next spare competes with this thread for the Python interpreter.
+            self.pool.done()
 
     def _run(self, run: _WasmRun) -> ExecResult:
-        request, calls = run.request, run.calls
+        request = run.request
         if request.language is Language.WASM:
             return self._run_module(run, read_source(request.code), "cell.wasm")
         guest = self._guest(request.language)
@@ -158,8 +159,6 @@ class WasmBackend(WasmLanguages, JailBackend):
             return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         program = self._interpreter(request, guest, switches, self.ready(guest, switches))
-        if calls is not None and request.language is Language.PYTHON:
-            program = replace(program, files={**program.files, **wasm_python_files()})
         unread = [name for name in program.env if name.startswith("PYTHON") and name != "PYTHONPATH"]
         told = (not_booted(", ".join(unread)),) if unread and guest.image else ()
         return self._run_guest(replace(run, notes=told), program)
@@ -201,7 +200,7 @@ class WasmBackend(WasmLanguages, JailBackend):
         request = run.request
         switches: EngineSwitches = {"fuel": request.limits.fuel is not None}
         if run.left_s <= 0:
-            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, 0.0))
+            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT))
         made = self._compiled(run, source, switches)
         if isinstance(made, ExecResult):
             return run.ended_early(made)
@@ -217,7 +216,7 @@ class WasmBackend(WasmLanguages, JailBackend):
     def _compiled(
         self, run: _WasmRun, source: WasmSource, switches: EngineSwitches
     ) -> tuple[bytes, float] | ExecResult:
-        """Return the machine code of a module and the seconds that compiling took, or the result of a run it ended."""
+        """Return the machine code of a module and the seconds that compiling took, or how it ended the run."""
         kind = b"wat\0" if source.text else b"wasm\0"
         key = compiled_name("", hashlib.sha256(kind + source.data).hexdigest(), switches)
         kept = CompileCache(os.path.join(self.store.folder, "cells"))
@@ -252,7 +251,7 @@ class WasmBackend(WasmLanguages, JailBackend):
     def _run_guest(self, run: _WasmRun, guest: GuestRun) -> ExecResult:
         request = run.request
         if run.left_s <= 0:
-            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, 0.0))
+            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT))
         ahead = (guest.module, guest.switches) if isinstance(guest.module, str) else None
         limits, memory_mb, enforcer = request.limits, request.memory_mb, self.enforcer.name
         walls = make_walls(limits, memory_mb, self.policy, enforcer, guest.runtime, ahead, self.grants)
@@ -271,9 +270,8 @@ class WasmBackend(WasmLanguages, JailBackend):
             if run.calls is not None:
                 job = with_functions(job, run.calls)
             outcome = run.start(jail, job)
-            facts = wasm_facts(outcome, job, context.chosen)
-            facts.compile_duration = run.spent_s
-            return self._ended(run, jail, outcome, facts, NetworkSigns())
+            result = replace(wasm_result(request, outcome, job, context.chosen), compile_duration=run.spent_s)
+            return self._ended(run, jail, result, NetworkSigns())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +286,7 @@ class _WasmRun(JailRun):
         return self.request.timeout - self.spent_s
 
     def ended_early(self, result: ExecResult) -> ExecResult:
-        """Return the result of a run that ended before its guest began."""
+        """Return the whole result of a run that ended before its guest began."""
         return replace(
             result,
             duration=result.duration + self.spent_s,

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.checks import given_files
-from sandbox_kernel.backends.outcome import RunFacts, run_facts
+from sandbox_kernel.backends.outcome import make_result, run_result
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
+from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
@@ -32,7 +32,8 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.sandbox_policy import ROOT
-from sandbox_kernel.util.wire import BadMessage, decode
+from sandbox_kernel.util.linux_calls import closed_after
+from sandbox_kernel.util.wire import BadMessage, decode, encodable
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
@@ -48,8 +49,8 @@ _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
-#: The files of a compiled module, and of an image that says how it is entered.
-COMPILED, FACTS = "module.cwasm", "image.json"
+#: The files of a compiled module, of an image that says how it is entered, and of one that is a memory alone.
+COMPILED, FACTS, MEMORY = "module.cwasm", "image.json", "memory.image"
 #: What fits into an image: mounts, and bytes of a mount's name; ``guest/wasm/python_image.py`` has them too.
 MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
 #: Where programs see the files of wheels; ``guest/wasm/inside/image_boot.py`` has it too.
@@ -184,7 +185,6 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
         "preopens": [*preopens(jail, sees_cell=guest.sees_cell), *guest.folders],
         "memory_bytes": request.memory_mb * MIB,
         "fuel": request.limits.fuel,
-        "deadline_s": request.timeout,
         "asks": asks,
         "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
         "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
@@ -244,7 +244,6 @@ class GuestEnd(StrEnum):
     TRAP = "trap"
     FUEL = "fuel"
     MEMORY = "memory"
-    EPOCH = "epoch"
     UNTRANSLATED = "untranslated"
     INVALID = "invalid"
     COMPILED = "compiled"
@@ -279,53 +278,38 @@ def read_report(data: bytes) -> WasmEnding | None:
         found = decode(line, WasmEnding) if newline else None
     except BadMessage:
         return None
-    return found and replace(found, message=readable_text(found.message[:_MOST_MESSAGE]))
+    return found and replace(found, message=encodable(found.message[:_MOST_MESSAGE]))
 
 
 #: The status of a guest by its ending, where its exit code does not decide.
 _OWN_STATUS = {
     GuestEnd.FUEL: Status.FUEL_EXHAUSTED,
     GuestEnd.MEMORY: Status.MEMORY_EXCEEDED,
-    GuestEnd.EPOCH: Status.TIMEOUT,
     GuestEnd.UNTRANSLATED: Status.COMPILE_FAILED,
 }
 
 
-def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
-    """Return how a run ended: by the limit if the jail ended it, else by the ending of the guest."""
+def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, chosen: str) -> ExecResult:
+    """Return the result of a run: its end is the limit if the jail ended it, else the ending of the guest."""
     plan = ProgramPlan(steps=tuple(job.steps))
-    facts = run_facts(outcome, job, plan, backend="wasm", isolation="wasm", chosen=chosen)
+    result = run_result(request, outcome, job, plan, backend="wasm", isolation="wasm", chosen=chosen)
     report = read_report(outcome.report)
-    if report is None:
-        return facts
-    if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
-        facts.peak_memory_bytes = report.memory_bytes
-        return facts
+    # The memory of the jail is that of the engine too.
+    result = replace(result, peak_memory_bytes=None if report is None else report.memory_bytes)
+    if report is None or outcome.stopped_by is not None or outcome.reading.memory_exceeded:
+        return result
     own = Status.OK if report.end is GuestEnd.EXIT and report.code == 0 else Status.FAILED
     own = _OWN_STATUS.get(report.end, own)
-    facts.status, facts.limit = ending.judge(own=own, survived=Limit.MEMORY if report.refused else facts.limit)
+    status, limit = ending.judge(own=own, survived=Limit.MEMORY if report.refused else result.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
-    facts.signal = None
-    facts.exit_code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
-    facts.fuel_used = report.fuel_used
-    if report.memory_bytes is not None:
-        facts.peak_memory_bytes = report.memory_bytes
-    return facts
+    code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
+    return replace(result, status=status, limit=limit, signal=None, exit_code=code, fuel_used=report.fuel_used)
 
 
-def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compile_s: float) -> ExecResult:
-    """Return the result of a run that ended before the guest began."""
-    return ExecResult(
-        status=status,
-        limit=limit,
-        duration=compile_s,
-        compile_duration=compile_s,
-        language=str(request.language),
-        backend="wasm",
-        isolation="wasm",
-        timeout=request.timeout,
-        memory_limit_mb=request.memory_mb,
-    )
+def unfinished(request: ExecRequest, status: Status, limit: Limit | None, seconds: float = 0.0) -> ExecResult:
+    """Return the result of a run that ended in its compiler, or before it."""
+    made = make_result(request, status, limit)
+    return replace(made, backend="wasm", isolation="wasm", duration=seconds, compile_duration=seconds)
 
 
 def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
@@ -335,11 +319,9 @@ def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         raise EnforcerFailed("compiler", f"it left no file {name!r} that can be read: {error.strerror}") from None
-    try:
+    with closed_after(descriptor):
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
             raise EnforcerFailed("compiler", f"it left no plain file {name!r} of at most {most_bytes} bytes")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(most_bytes)
-    finally:
-        os.close(descriptor)

@@ -80,11 +80,10 @@ def _check_name(name: str) -> None:
 
 def _content(path: str, most: int) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            data = file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError as error:
         raise InvalidRequest(f"the wheel {quoted(path)} cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(most + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     if not data.startswith(b"PK") or len(data) > most:
         raise InvalidRequest(f"{quoted(path)} is no archive, or all wheels have more than {MOST_BYTES >> 20} MB")
     return data

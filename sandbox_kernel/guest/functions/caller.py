@@ -1,4 +1,4 @@
-"""Calls host functions: makes a pair of sockets, sends one through the hatch, and talks over the other.
+"""Calls host functions: makes a pair of sockets, sends one through the call socket, and talks over the other.
 
 A connection carries one call at a time and belongs to one process. After a fork (a checkpoint of a session is one) or a
 rollback it is opened anew, so the messages of two processes never mix. A thread that calls while ``MOST`` others call
@@ -15,6 +15,7 @@ import sys
 from _queue import SimpleQueue
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket, socketpair, timeout
 
+from ..gate.wire import frame, frame_end
 from .calling import Calls, HostError, make_module
 
 TYPE_CHECKING = False
@@ -34,10 +35,10 @@ class CallStopped(Exception):
 class _Line:
     """One connection to the host."""
 
-    def __init__(self, hatch: int) -> None:
+    def __init__(self, call_socket: int) -> None:
         self.held = bytearray()
         self.socket, theirs = socketpair(AF_UNIX, SOCK_STREAM)
-        knock = socket(fileno=os.dup(hatch))
+        knock = socket(fileno=os.dup(call_socket))
         for each in (self.socket, theirs, knock):
             each.settimeout(None)  # the program may have set a default for all sockets
         try:
@@ -49,26 +50,19 @@ class _Line:
     def send(self, data: bytes) -> bool:
         """Return False when the host has closed the connection; the reason may be there to be read."""
         try:
-            self.socket.sendall(len(data).to_bytes(4, "big") + data)
+            self.socket.sendall(frame(data))
         except ConnectionError:
             return False
         return True
 
     def receive(self, stopped: Callable[[], bool] | None) -> bytes | None:
         """Return the answer; None when the host has closed the connection."""
+        held = self.held
         if stopped is not None:
             self.socket.settimeout(_SLICE_S)
-        header = self._exactly(4, stopped)
-        answer = None if header is None else self._exactly(int.from_bytes(header, "big"), stopped)
-        if stopped is not None:
-            self.socket.settimeout(None)
-        return answer
-
-    def _exactly(self, size: int, stopped: Callable[[], bool] | None) -> bytes | None:
-        held = self.held
-        while len(held) < size:
+        while not (end := frame_end(held)):
             try:
-                part = self.socket.recv(max(65536, min(size - len(held), 1 << 20)))
+                part = self.socket.recv(max(65536, min(len(held), 1 << 20)))
             except ConnectionError:
                 return None
             except timeout:  # another name than TimeoutError before Python 3.10
@@ -78,9 +72,11 @@ class _Line:
             if not part:
                 return None
             held += part
-        found = bytes(held[:size])
-        del held[:size]
-        return found
+        if stopped is not None:
+            self.socket.settimeout(None)
+        answer = bytes(held[4:end])
+        del held[:end]
+        return answer
 
 
 class _Lines:
@@ -95,14 +91,11 @@ class _Lines:
 
 
 class Caller(Calls):
-    """Calls functions of the host through one hatch.
+    """Calls host functions through one call socket; ``stopped`` is asked meanwhile where no exception interrupts."""
 
-    ``stopped`` is asked while a call waits, where an interrupt is not an exception; None where it is one.
-    """
-
-    def __init__(self, hatch: int, stopped: Callable[[], bool] | None = None) -> None:
+    def __init__(self, call_socket: int, stopped: Callable[[], bool] | None = None) -> None:
         super().__init__(self._exchange)
-        self.hatch = hatch
+        self.call_socket = call_socket
         self.stopped = stopped
         self._lines = _Lines()
 
@@ -123,7 +116,7 @@ class Caller(Calls):
         try:
             line = lines.idle.pop()
         except IndexError:
-            line = _Line(self.hatch)
+            line = _Line(self.call_socket)
         answer = None
         try:
             sent = line.send(data)
@@ -131,7 +124,7 @@ class Caller(Calls):
             if answer is None and not sent:
                 # The host has closed this connection between two cells.
                 line.socket.close()
-                line = _Line(self.hatch)
+                line = _Line(self.call_socket)
                 line.send(data)
                 answer = line.receive(self.stopped)
         finally:
@@ -143,6 +136,6 @@ class Caller(Calls):
         return answer
 
 
-def install(hatch: int, listing: List[List[str]]) -> None:
+def install(call_socket: int, listing: List[List[str]]) -> None:
     """Make ``import host`` work in this interpreter."""
-    sys.modules["host"] = make_module(Caller(hatch), listing)
+    sys.modules["host"] = make_module(Caller(call_socket), listing)

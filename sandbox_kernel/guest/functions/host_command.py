@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Call one function; exits with 1 when the host raised an exception, with 2 when the command line is wrong."""
-    hatch = os.environ.get("HOST_HATCH", "")
-    if not hatch.isdigit() or len(sys.argv) < 2:
+    call_socket = os.environ.get("HOST_CALL_SOCKET", "")
+    if not call_socket.isdigit() or len(sys.argv) < 2:
         print("host: usage: host FUNCTION [ARGUMENT | NAME=VALUE] ...", file=sys.stderr)
         raise SystemExit(2)
-    caller = Caller(int(hatch))
+    caller = Caller(int(call_socket))
     try:
         if sys.argv[1] == "--json":
             answer_json(caller)

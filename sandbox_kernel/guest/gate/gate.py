@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_KEPT = 32 << 20
 #: The kinds of steps that a ``Waiting`` program can run.
 WAITED_FOR = ("warm", "session")
-F_ADD_SEALS, ALL_SEALS = 1033, 0xF
+F_ADD_SEALS, ALL_SEALS, MFD_CLOEXEC, MFD_ALLOW_SEALING = 1033, 0xF, 1, 2
 
 
 def run_step(
@@ -48,27 +48,27 @@ def run_step(
     waiting: Waiting | None,
     ahead: Ahead | None,
     descriptors: List[int],
-    hatch: int,
+    call_socket: int,
 ) -> int:
     """Start one step, wait for it and report how it ended; reaps other children meanwhile. Returns its exit code."""
     if step["kind"] == "session":
         from ..session import checkpoint_gate
     steps.prepare(step)
     if ahead is not None:
-        problem_read, child = ahead.problem_read, ahead.begin(step, blobs, hatch)
+        problem_read, child = ahead.problem_read, ahead.begin(step, blobs, call_socket)
     else:
         problem_read, problem_write = os.pipe()
         # A high number: low ones are given to steps by number.
         problem_write = steps.move_up(problem_write)
         waits = waiting is not None and step["kind"] in WAITED_FOR
-        child = waiting.begin(step, descriptors, hatch) if waits and waiting is not None else os.fork()
+        child = waiting.begin(step, descriptors, call_socket) if waits and waiting is not None else os.fork()
         if child == 0:
             os.close(problem_read)
             control.close()
             if waiting is not None:
                 waiting.socket.close()
             steps.leave_the_gate()
-            steps.be_step(step, flags, blobs, channel, problem_write, hatch)
+            steps.be_step(step, flags, blobs, channel, problem_write, call_socket)
         os.close(problem_write)
     for fd in descriptors:
         os.close(fd)
@@ -131,7 +131,7 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
                 size = info.st_size
                 if size > MAX_KEPT or not stat.S_ISREG(info.st_mode):
                     return
-                copies.append(os.memfd_create("kept", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+                copies.append(lockdown.memfd_create("kept", MFD_CLOEXEC | MFD_ALLOW_SEALING))
                 while size:
                     size -= os.sendfile(copies[-1], file.fileno(), None, size) or size
             fcntl.fcntl(copies[-1], F_ADD_SEALS, ALL_SEALS)
@@ -222,10 +222,10 @@ def serve(control: socket.socket, channel: int) -> None:
         for step in order["steps"]:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
-    # Steps that call no host functions, such as compilers, never get the hatch to them.
-    hatch = order["descriptors"].pop() if order["hatch"] else -1
+    # Steps that call no host functions, such as compilers, never get the call socket.
+    call_socket = order["descriptors"].pop() if order["calls"] else -1
     for step in order["steps"]:
-        calls = hatch if step.get("functions") is not None else -1
+        calls = call_socket if step.get("functions") is not None else -1
         if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"], calls) != 0:
             break
         ahead, order["descriptors"] = None, []

@@ -16,7 +16,7 @@ from . import lockdown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, List
+    from typing import Iterable, List, Tuple
 
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, _MS_BIND, _MS_REC = 2, 4, 8, 4096, 16384
@@ -150,7 +150,8 @@ def mount_layer() -> List[int]:
     """Mount the layer over the work folder and hide the folder of the host.
 
     Returns a descriptor of the layer, and one of the mount's settings where the kernel gives it: with that the host can
-    have the kernel forget which names it has looked up. A program never gets either.
+    have the kernel forget which names it has looked up. A program never gets either. Renaming a folder of the host
+    needs ``redirect_dir``, which the kernel refuses in a user namespace: programs get EXDEV, which ``mv`` knows.
     """
     mode = os.stat(HERE).st_mode & 0o777
     os.mkdir(UPPER, 0o700)
@@ -169,3 +170,13 @@ def mount_layer() -> List[int]:
     mount("tmpfs", HERE, MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
     settings: int = _held.syscall(_FSPICK, _AT_FDCWD, WORK.encode(), _FSPICK_CLOEXEC)
     return [layer, settings] if settings >= 0 else [layer]
+
+
+def show_at_own_path(path: str, inside: List[Tuple[int, str]]) -> None:
+    """Show the layer at the path of the host's folder too, and again what is mounted inside of that, unless hidden."""
+    os.makedirs(path, 0o755, exist_ok=True)  # in /tmp, which is new
+    mount("", path, _MS_BIND, "", WORK)
+    for tree, target in inside:
+        if os.path.exists(target):
+            mount("", target, _MS_BIND | _MS_REC, "", f"/proc/self/fd/{tree}")
+        os.close(tree)

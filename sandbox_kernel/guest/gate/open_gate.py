@@ -39,11 +39,7 @@ def children() -> List[int]:
 
 
 def end_everything() -> None:
-    """Kill all descendants until none is left, then exit.
-
-    Orphans become our children, so when we have no child, no descendant is left. Listing only children is fast enough
-    to catch processes that keep forking and exiting.
-    """
+    """Kill all descendants until none is left, then exit: orphans become our children, so without one it is over."""
     deadline = time.monotonic() + _DEATH_S
     while True:
         # Stop all first: a stopped process cannot fork while the others are being killed.

@@ -135,10 +135,7 @@ def names(flags: mmap.mmap) -> List[str]:
 
 
 def limit_of(error: BaseException) -> str | None:
-    """The limit at which the interpreter or the kernel raised this error; None for an error of the program's own.
-
-    Also used by Python sessions.
-    """
+    """The limit at which the interpreter or the kernel raised this error; None for one of the program's own."""
     if isinstance(error, MemoryError):
         return "memory" if was_refused(error) else None
     if isinstance(error, OSError):
@@ -152,8 +149,8 @@ def limit_of(error: BaseException) -> str | None:
 def was_refused(error: BaseException) -> bool:
     """Whether a failed allocation raised this error, and no ``raise`` statement of a program.
 
-    An error that a program raised while it handled a failed allocation counts as refused too. Where memory is too
-    scarce to find out, it was refused.
+    The meter's peak cannot tell: one large allocation is refused with little in use. An error that a program raised
+    while it handled a failed allocation counts as refused too. Where memory is too scarce to find out, it was refused.
     """
     try:
         seen, statement = 0, _instruction(_raise())

@@ -13,11 +13,10 @@ import marshal
 import mmap
 import os
 import resource
-import struct
 import sys
 
 from . import alive, lockdown, python_once
-from .wire import receive, receive_descriptors, send_descriptors, send_frame
+from .wire import receive_descriptors, receive_frame, send_descriptors, send_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 OOM_SCORE = 500
 #: The descriptor of the channel to the host, in steps that report.
 REPORT_FD = 3
-#: The lowest descriptor of the hatch to host functions; the lowest limit on open files is 16.
-HATCH_FD = 14
-#: The variable that tells programs the descriptor of the hatch.
-HATCH_VARIABLE = "HOST_HATCH"
+#: The lowest descriptor of the call socket for host functions; the lowest limit on open files is 16.
+CALL_SOCKET_FD = 14
+#: The variable that tells programs the descriptor of the call socket.
+CALL_SOCKET_VARIABLE = "HOST_CALL_SOCKET"
 #: The variable that asks for a connection, and gets its descriptor.
 LINE_VARIABLE = "HOST_LINE"
 
@@ -59,10 +58,7 @@ def leave_the_gate() -> None:
 
 
 def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> int:
-    """Set the limits, walls and syscall filter of a step in a child, before it becomes the program.
-
-    Returns the descriptor of the filter's listener, for a step that asks before it forks; -1 for all others.
-    """
+    """Set limits, walls and filter of a step in a child; returns the listener of one that asks to fork, or -1."""
     # The kernel kills this process before the host when memory runs out.
     fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -102,7 +98,7 @@ def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
     run_guest(argv, "wait", order)
 
 
-def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, hatch: int) -> None:
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, call_socket: int) -> None:
     """Turn this child into the program of one step, after ``stand_alone``."""
     if step["kind"] != "exec":
         # As an interpreter does at its start; an executed program sets its own.
@@ -114,8 +110,8 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-    if hatch >= 0:
-        hatch = keep_hatch(hatch, environment, inherits=step["kind"] == "exec")
+    if call_socket >= 0:
+        call_socket = keep_call_socket(call_socket, environment, inherits=step["kind"] == "exec")
     if step["kind"] == "exec":
         try:
             os.execve(step["argv"][0], step["argv"], environment)
@@ -124,22 +120,19 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
             os._exit(127 if error.errno == errno.ENOENT else 126)
     os.environ.clear()
     os.environ.update(environment)
-    if hatch >= 0:
+    if call_socket >= 0:
         from ..functions.caller import install
 
-        install(hatch, step["functions"])
+        install(call_socket, step["functions"])
     if step["kind"] == "session":
         run_guest(step["argv"], "main", channel)
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
 def be_step(
-    step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, problem_write: int, hatch: int
+    step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, problem_write: int, call_socket: int
 ) -> None:
-    """Become the program of this step; called in a child after ``leave_the_gate``, never returns.
-
-    If the walls cannot be built, writes the reason to the descriptor ``problem_write`` and exits.
-    """
+    """Become the program of this step, in a child after ``leave_the_gate``; a failure goes to ``problem_write``."""
     if step.get("reports"):
         os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
     if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
@@ -155,28 +148,28 @@ def be_step(
         os._exit(126)
     # The program must not be able to report that its walls failed.
     os.close(problem_write)
-    become(step, flags, blobs, channel, hatch)
+    become(step, flags, blobs, channel, call_socket)
     raise SystemExit(0)
 
 
-def keep_hatch(hatch: int, environment: Dict[str, str], *, inherits: bool) -> int:
-    """Move the hatch to host functions to a number that programs rarely use, and tell it in the environment."""
-    kept = fcntl.fcntl(hatch, fcntl.F_DUPFD if inherits else fcntl.F_DUPFD_CLOEXEC, HATCH_FD)
-    os.close(hatch)
-    environment[HATCH_VARIABLE] = str(kept)
+def keep_call_socket(call_socket: int, environment: Dict[str, str], *, inherits: bool) -> int:
+    """Move the call socket to a number that programs rarely use, and tell it in the environment."""
+    kept = fcntl.fcntl(call_socket, fcntl.F_DUPFD if inherits else fcntl.F_DUPFD_CLOEXEC, CALL_SOCKET_FD)
+    os.close(call_socket)
+    environment[CALL_SOCKET_VARIABLE] = str(kept)
     if LINE_VARIABLE in environment:
         environment[LINE_VARIABLE] = str(open_line(kept))
     return kept
 
 
-def open_line(hatch: int) -> int:
+def open_line(call_socket: int) -> int:
     """Open a connection for calls and return its descriptor, for a program that cannot send descriptors itself."""
     ours, theirs = socket.socketpair()
-    knock = socket.socket(fileno=os.dup(hatch))
+    knock = socket.socket(fileno=os.dup(call_socket))
     send_descriptors(knock, [theirs.fileno()])
     knock.close()
     theirs.close()
-    line = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, HATCH_FD)
+    line = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, CALL_SOCKET_FD)
     ours.close()
     return line
 
@@ -205,11 +198,7 @@ def move_up(fd: int) -> int:
 
 
 class Waiting:
-    """A program that is started before its order comes and reads the order from a socket of the gate.
-
-    It is an executable (Node.js), or a module of ours (the embedder) in a fork of this interpreter. A module also
-    has the channel to the host.
-    """
+    """A program (Node.js, or a module of ours in a fork) that starts before its order and reads it from the gate."""
 
     def __init__(self, order: Dict[str, Any], blobs: List[bytes], control: int, channel: int) -> None:
         self.socket, theirs = socket.socketpair()
@@ -238,16 +227,13 @@ class Waiting:
     #: CPU time that it took to become ready; it does not count as the program's.
     spent = 0.0
 
-    def begin(self, step: Dict[str, Any], descriptors: List[int], hatch: int) -> int:
-        """Send the order to the waiting program and return its pid; the caller waits for its end.
-
-        The hatch to host functions is the last descriptor; -1 for none.
-        """
-        descriptors = descriptors if hatch < 0 else [*descriptors, hatch]
+    def begin(self, step: Dict[str, Any], descriptors: List[int], call_socket: int) -> int:
+        """Send the order, and the call socket if it is not -1, to the waiting program and return its pid."""
+        descriptors = descriptors if call_socket < 0 else [*descriptors, call_socket]
         if step["kind"] == "warm":  # a session does not need this: the CPU time of each cell is measured by itself
             self.spent = alive.ticks(self.pid) / os.sysconf("SC_CLK_TCK")
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
-        order["hatch"] = hatch >= 0
+        order["calls"] = call_socket >= 0
         order["functions"] = step.get("functions") or []
         send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid
@@ -260,10 +246,7 @@ class Waiting:
 
 
 class Ahead:
-    """The process of the first step, forked before its order comes; it reads the order from a socket of the gate.
-
-    So the fork, and the copies of memory pages that every program writes to, take place before the order comes.
-    """
+    """The process of the first step, forked before its order comes: the fork and its copies of pages are done."""
 
     def __init__(self, flags: mmap.mmap, control: socket.socket, channel: int) -> None:
         self.socket, theirs = socket.socketpair()
@@ -277,19 +260,18 @@ class Ahead:
             try:
                 leave_the_gate()
                 python_once.rehearse()
-                (size,) = struct.unpack(">I", receive(theirs, 4))
-                step, blobs, hatchs = marshal.loads(receive(theirs, size))  # noqa: S302 - the gate wrote it
-                hatch = receive_descriptors(theirs, hatchs)
+                step, blobs, call_sockets = marshal.loads(receive_frame(theirs))  # noqa: S302 - the gate wrote it
+                call_socket = receive_descriptors(theirs, call_sockets)
                 theirs.close()
             except EOFError:
                 os._exit(0)  # dismissed: the order is for another kind of step
-            be_step(step, flags, blobs, channel, problem_write, hatch[0] if hatch else -1)
+            be_step(step, flags, blobs, channel, problem_write, call_socket[0] if call_socket else -1)
         theirs.close()
         os.close(problem_write)
 
-    def begin(self, step: Dict[str, Any], blobs: List[bytes], hatch: int) -> int:
-        """Send the step, and the hatch to host functions if it may call any, to the process and return its pid."""
+    def begin(self, step: Dict[str, Any], blobs: List[bytes], call_socket: int) -> int:
+        """Send the step, and the call socket if it may call host functions, to the process and return its pid."""
         needed = [blob if number in (step["source"], step["seccomp"]) else b"" for number, blob in enumerate(blobs)]
-        hatchs = [hatch] if hatch >= 0 else []
-        send_frame(self.socket, marshal.dumps((step, needed, len(hatchs))), hatchs)
+        call_sockets = [call_socket] if call_socket >= 0 else []
+        send_frame(self.socket, marshal.dumps((step, needed, len(call_sockets))), call_sockets)
         return self.pid

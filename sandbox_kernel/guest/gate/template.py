@@ -139,14 +139,12 @@ def take_descriptors(given: List[int]) -> None:
 
 
 def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> List[int]:
-    """Turn new namespaces into the walls that ``jail/rules/bubblewrap.py`` describes.
-
-    Returns descriptors of the layer over the folder that the program works on; none without such a folder.
-    """
+    """Make new namespaces the walls of ``jail/rules/bubblewrap.py``; returns descriptors of the layer, if any."""
     box, tmp, shm = sizes
     changed: List[int] = []
     namespaces.be_user(INNER_UID)
     shown = [(os.open(path, os.O_PATH | os.O_CLOEXEC), path) for path in spec["shown"]]
+    inside = [(os.open(path, os.O_PATH | os.O_CLOEXEC), path) for path in spec["inside"]]
     for target, mode, size in (
         ("/dev/shm", 1777, shm),
         ("/tmp", 1777, tmp),
@@ -159,6 +157,8 @@ def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> List[int]:
         os.close(fd)
     if spec["here"]:
         changed = namespaces.mount_layer()
+    if spec["own"]:
+        namespaces.show_at_own_path(spec["own"], inside)
     # Terminals are named by number: with a shared /dev/pts one jail could open another's.
     namespaces.mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("proc", "/proc", MS_NOSUID | MS_NOEXEC | MS_NODEV, "")
@@ -173,10 +173,7 @@ def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> List[int]:
 
 
 def left_in(root: str, shown: List[str]) -> Left:
-    """Return the files that imports have written below ``root``, without the host's paths in ``shown``.
-
-    Raises ``OSError`` when there are too many, or one is neither file nor folder.
-    """
+    """Return the files that imports left below ``root``, none of ``shown``; ``OSError`` for too many or odd ones."""
     found: Left = []
     size = 0
     for folder, folders, files in os.walk(root):

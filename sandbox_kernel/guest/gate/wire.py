@@ -1,10 +1,13 @@
-"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON."""
+"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON.
+
+The command ``host`` imports this for each call, so the C modules stand for ``socket`` and ``struct``.
+"""
 
 from __future__ import annotations
 
 import _socket as socket
+import _struct as struct
 import marshal
-import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +29,28 @@ def receive(sock: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
-    """Read one order: a header, and the blobs that it announces. It comes from the host, which is trusted here."""
+def frame(data: bytes) -> bytes:
+    """Return a message as every socket of ours carries it: its length in four bytes, then its bytes."""
+    return struct.pack(">I", len(data)) + data
+
+
+def frame_end(data: bytes | bytearray) -> int:
+    """Return where the first frame ends; 0 when it is not whole. Its message begins at 4."""
+    end = 4 + struct.unpack(">I", data[:4])[0] if len(data) >= 4 else 0
+    return end if end <= len(data) else 0
+
+
+def receive_frame(sock: socket.socket) -> bytes:
+    """Read one message; raises ``EOFError`` when the host is gone, or it is too large."""
     (size,) = struct.unpack(">I", receive(sock, 4))
     if size > MAX_FRAME:
         raise EOFError
-    order = marshal.loads(receive(sock, size))  # noqa: S302
+    return receive(sock, size)
+
+
+def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
+    """Read one order: a header, and the blobs that it announces. It comes from the host, which is trusted here."""
+    order = marshal.loads(receive_frame(sock))  # noqa: S302
     order["descriptors"] = receive_descriptors(sock, order.get("descriptors", 0))
     return order, [receive(sock, length) for length in order["blobs"]]
 
@@ -61,8 +80,7 @@ def send(sock: socket.socket, message: Dict[str, Any]) -> None:
 
 def framed(message: Dict[str, Any]) -> bytes:
     """Return a message to the host, which checks it as if we were hostile, so it is small and plain."""
-    data = plain_json(message).encode()
-    return struct.pack(">I", len(data)) + data
+    return frame(plain_json(message).encode())
 
 
 def plain_json(value: object) -> str:
@@ -85,7 +103,7 @@ def plain_json(value: object) -> str:
 def send_frame(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
     """Send one frame to a waiting program of ours and close the socket; if the program died, its exit code tells."""
     try:
-        sock.sendall(struct.pack(">I", len(data)) + data)
+        sock.sendall(frame(data))
         send_descriptors(sock, descriptors)
     except OSError:
         pass

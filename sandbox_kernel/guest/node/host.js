@@ -64,8 +64,8 @@ function overLine(fd, message) {
 
 // Calls of a session: `addon` opens a connection, and waits for an answer in such a way that an interrupt ends it.
 class SessionLine {
-  constructor(addon, hatch) {
-    Object.assign(this, { addon, hatch, fd: -1, pid: 0 });
+  constructor(addon, callSocket) {
+    Object.assign(this, { addon, callSocket, fd: -1, pid: 0 });
   }
 
   ask(message) {
@@ -93,7 +93,7 @@ class SessionLine {
 
   open() {
     this.close();
-    this.fd = this.addon.line(this.hatch);
+    this.fd = this.addon.line(this.callSocket);
     if (this.fd < 0) throw new Error('the call did not reach the host');
     this.pid = this.addon.pid();
   }
@@ -104,11 +104,11 @@ class SessionLine {
   }
 }
 
-function overCommand(hatch, message) {
+function overCommand(callSocket, message) {
   const done = spawnSync('host', ['--json'], {
     input: JSON.stringify(message),
-    stdio: ['pipe', 'pipe', 'inherit', hatch],
-    env: { ...process.env, HOST_HATCH: '3' },
+    stdio: ['pipe', 'pipe', 'inherit', callSocket],
+    env: { ...process.env, HOST_CALL_SOCKET: '3' },
     maxBuffer: 1 << 28,
   });
   if (done.error) throw done.error;
@@ -117,13 +117,13 @@ function overCommand(hatch, message) {
 
 // Makes `host` a global name, if this program may call host functions. `addon` is that of a session, if it has one.
 function install(addon = null) {
-  const { HOST_LINE: line, HOST_HATCH: hatch } = process.env;
-  if (hatch === undefined) return;
+  const { HOST_LINE: line, HOST_CALL_SOCKET: callSocket } = process.env;
+  if (callSocket === undefined) return;
   const file = path.join(__dirname, '..', 'functions', 'host_object.js');
   const make = vm.runInThisContext(fs.readFileSync(file, 'utf8'), { filename: 'host' });
-  const session = addon === null || line ? null : new SessionLine(addon, Number(hatch));
+  const session = addon === null || line ? null : new SessionLine(addon, Number(callSocket));
   const ask = line ? (message) => overLine(Number(line), message)
-    : session ? (message) => session.ask(message) : (message) => overCommand(Number(hatch), message);
+    : session ? (message) => session.ask(message) : (message) => overCommand(Number(callSocket), message);
   make(ask, (bytes) => Buffer.from(bytes).toString('base64'), (text) => new Uint8Array(Buffer.from(text, 'base64')));
 }
 

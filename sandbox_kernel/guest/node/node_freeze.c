@@ -160,9 +160,9 @@ static int first_argument(napi_env env, napi_callback_info info) {
   return number;
 }
 
-/* line(hatch) opens a connection to host functions, as _Line of caller.py does. Returns its descriptor, -1 for none. */
+/* line(call_socket) opens a connection to host functions, as _Line of caller.py does. Returns its descriptor or -1. */
 static napi_value open_line(napi_env env, napi_callback_info info) {
-  int hatch = first_argument(env, info), ends[2] = {-1, -1};
+  int call_socket = first_argument(env, info), ends[2] = {-1, -1};
   char knock = 0;
   struct iovec data = {&knock, 1};
   union {
@@ -175,7 +175,7 @@ static napi_value open_line(napi_env env, napi_callback_info info) {
     rights.head.cmsg_type = SCM_RIGHTS;
     rights.head.cmsg_len = CMSG_LEN(sizeof(int));
     *(int *)CMSG_DATA(&rights.head) = ends[1];
-    if (sendmsg(hatch, &message, MSG_NOSIGNAL) != 1) {
+    if (sendmsg(call_socket, &message, MSG_NOSIGNAL) != 1) {
       close(ends[0]);
       ends[0] = -1;
     }

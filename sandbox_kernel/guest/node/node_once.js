@@ -74,7 +74,7 @@ async function main() {
   process.argv = [process.argv[0], ...argv];
   resolveFromWorkFolder(argv[0]);
   giveCommonNames(argv[0]);
-  if (process.env.HOST_HATCH !== undefined) require('./host.js').install();
+  if (process.env.HOST_CALL_SOCKET !== undefined) require('./host.js').install();
   for (const name of Object.keys(require.cache)) delete require.cache[name];
   // Called from the task queue, so that stack traces of a cell do not show this file.
   process.nextTick(Module.runMain);

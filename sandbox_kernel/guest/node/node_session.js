@@ -33,7 +33,7 @@ if (addon !== '-') {
     freezeProblem = `JavaScript sessions have no checkpoints here: ${error.message.split('\n')[0]}`.slice(0, 500);
   }
 }
-if (process.env.HOST_HATCH !== undefined) require('./host.js').install(native);
+if (process.env.HOST_CALL_SOCKET !== undefined) require('./host.js').install(native);
 
 // -- the channel ------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def main(channel: int, arguments: List[str]) -> None:
     """Become the worker of a session; returns only by raising an error."""
     os.set_inheritable(channel, True)
-    if "HOST_HATCH" in os.environ:
-        os.set_inheritable(int(os.environ["HOST_HATCH"]), True)
+    if "HOST_CALL_SOCKET" in os.environ:
+        os.set_inheritable(int(os.environ["HOST_CALL_SOCKET"]), True)
     gate = os.getppid()
     facts = [channel, gate, read_score(str(gate)), read_score("self")]
     os.execve(arguments[1], [*arguments[1:], *map(str, facts)], dict(os.environ))

@@ -55,10 +55,7 @@ class CellTexts:
         self._paths: OrderedDict[str, str] = OrderedDict()
 
     def dump(self, code: str, program: str) -> str:
-        """Keep the text of a cell, whose program the session will get, and return its path.
-
-        They differ when the cell has ``%sandbox`` lines or begins with an empty line; line numbers are the same.
-        """
+        """Keep the text of a cell, whose program may lack ``%sandbox`` lines, and return its path."""
         path = path_of(code)
         for kept, key, value in ((self.texts, path, code), (self._paths, program, path)):
             if len(program) <= MAX_TEXT and len(code) <= MAX_TEXT:
@@ -73,10 +70,7 @@ class CellTexts:
 
 
 def name_cells(shell: Any, texts: CellTexts) -> Callable[[], None]:
-    """Let a shell compile its cells under these names; returns the function that undoes it.
-
-    Empty lines at the beginning of a cell are kept meanwhile, so that lines have the numbers that the page shows.
-    """
+    """Let a shell compile cells under these names, empty first lines too; returns the function that undoes it."""
     from IPython.core.inputtransformer2 import leading_empty_lines
 
     compiler, transforms = shell.compile, shell.input_transformer_manager.cleanup_transforms

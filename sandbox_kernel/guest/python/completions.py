@@ -1,8 +1,9 @@
 """Answers questions about Python code: completion, documentation, completeness. Runs in the worker, beside the objects.
 
-Static analysis (jedi) knows types and documentation but may take long, so it runs under an alarm. When the alarm
-rings, the answer comes from the live objects alone. IPython catches what the alarm raises, prints it and answers with
-what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is printed.
+The names that live objects have are found at once. Static analysis (jedi) knows more, but may take long until it has
+read the libraries, so it runs under an alarm: when that rings, the answer comes from the live objects alone, and jedi
+goes on between cells (``go_on``), so that it knows more the next time. IPython catches what the alarm raises, prints it
+and answers with what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, List, Tuple
 
-#: How long jedi may take, in seconds.
-PATIENCE_S = 1.0
+#: Seconds: for an answer, for jedi where there is a plain answer, and for jedi between cells.
+PATIENCE_S, JEDI_S, GO_ON_S = 1.0, 0.3, 20.0
+#: How often ``go_on`` looks whether the host has sent something.
+_LOOK_S = 0.02
 MAX_MATCHES = 1000
 _TYPES = "_jupyter_types_experimental"
 
@@ -27,15 +31,19 @@ class TooSlow(BaseException):
 
 
 class AnswerAlarm:
-    """Raises ``TooSlow`` in the block when its time is over; restores the user's own alarm afterwards."""
+    """Raises ``TooSlow`` in the block when its time or ``is_over()`` is over; restores the user's alarm."""
 
     rang = False
+
+    def __init__(self, seconds: float = PATIENCE_S, is_over: Callable[[], bool] | None = None) -> None:
+        self.end, self.is_over = time.monotonic() + seconds, is_over
+        self.every = seconds if is_over is None else _LOOK_S
 
     def __enter__(self) -> AnswerAlarm:
         # A failure of an answer is no output of a cell.
         self.hook, sys.excepthook = sys.excepthook, lambda *error: None
         self.before = signal.signal(signal.SIGALRM, self.ring)
-        self.timer = signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+        self.timer = signal.setitimer(signal.ITIMER_REAL, self.every, _LOOK_S)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -52,21 +60,27 @@ class AnswerAlarm:
         sys.excepthook = self.hook
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler: raise ``TooSlow``."""
+        """The signal handler: raise ``TooSlow`` when it is time."""
+        if self.is_over is not None and time.monotonic() < self.end and not self.is_over():
+            return
         self.rang = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise TooSlow
+
+
+#: The completion (code and position) that jedi has still to finish; until then nobody waits for jedi.
+_unfinished: List[Tuple[str, int]] = []
+#: Whether jedi was in time when it ran last. Its first answers take long, on a busy machine seconds.
+_quick: List[bool] = []
 
 
 def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
     """Return matches with their types, in Jupyter's form."""
-    with_jedi = shell.Completer.use_jedi
-    found = in_time(shell, code, position) if with_jedi else []
-    if not found:
-        shell.Completer.use_jedi = False
-        try:
-            found = in_time(shell, code, position)
-        finally:
-            shell.Completer.use_jedi = with_jedi
+    found = in_time(shell, code, position, PATIENCE_S, jedi=False)
+    if shell.Completer.use_jedi:
+        better = in_time(shell, code, position, JEDI_S if found else PATIENCE_S) if _quick or not found else []
+        _unfinished[:], _quick[:] = ([], [True]) if better else ([(code, position)], [])
+        found = better or found
     start, end = (found[0].start, found[0].end) if found else (position, position)
     types = [
         {"start": item.start, "end": item.end, "text": item.text, "type": item.type, "signature": item.signature or ""}
@@ -76,20 +90,38 @@ def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
     return {"matches": matches, "cursor_start": start, "cursor_end": end, "metadata": {_TYPES: types}}
 
 
-def in_time(shell: Any, code: str, position: int) -> List[Any]:
-    """Return IPython's completions, all for the same piece of text.
+def has_more() -> bool:
+    """Whether jedi was too slow for the last completion."""
+    return bool(_unfinished)
 
-    Returns none when they took too long, because they would not be complete.
-    """
+
+def go_on(shell: Any, is_over: Callable[[], bool]) -> None:
+    """Let jedi go on with what it was too slow for, until ``is_over`` is true."""
+    _quick[:] = [True] if in_time(shell, *_unfinished.pop(), GO_ON_S, is_over) else []
+
+
+def in_time(
+    shell: Any,
+    code: str,
+    position: int,
+    seconds: float,
+    is_over: Callable[[], bool] | None = None,
+    *,
+    jedi: bool = True,
+) -> List[Any]:
+    """Return IPython's completions, all for the same piece of text; none when they took too long to be complete."""
     from IPython.core.completer import provisionalcompleter, rectify_completions
 
-    alarm = AnswerAlarm()
+    alarm, usual = AnswerAlarm(seconds, is_over), shell.Completer.use_jedi
     try:
+        shell.Completer.use_jedi = jedi
         with alarm, provisionalcompleter():
             every = rectify_completions(code, shell.Completer.completions(code, position))
             found = list(itertools.islice(every, MAX_MATCHES))
     except TooSlow:
         return []
+    finally:
+        shell.Completer.use_jedi = usual
     return [] if alarm.rang else found
 
 

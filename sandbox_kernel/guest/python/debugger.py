@@ -14,11 +14,11 @@ import os
 import re
 import select
 import socket
-import struct
 import sys
 import threading
 from types import SimpleNamespace
 
+from ..gate.wire import frame, frame_end
 from .cell_names import CELL_FOLDER, CellTexts, name_cells
 from .interactive.frame import bundle, plain
 
@@ -445,16 +445,16 @@ class HostStream:
         if len(data) > MAX_MESSAGE:
             return False
         with self._lock:
-            self.socket.sendall(self.head(len(data)) + data)
+            self.socket.sendall(self.framed(data))
         return True
 
-    def head(self, size: int) -> bytes:
-        """Return what stands before a message."""
-        return struct.pack(">I", size)
+    def framed(self, data: bytes) -> bytes:
+        """Return a message as it is sent."""
+        return frame(data)
 
-    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
-        """Return where the first message begins, and its size; None when that has not come yet."""
-        return (4, struct.unpack(">I", buffer[:4])[0]) if len(buffer) >= 4 else None
+    def find(self, buffer: bytearray) -> Tuple[int, int]:
+        """Return where the first message begins and ends; the end is 0 when it is not whole."""
+        return 4, frame_end(buffer)
 
     def read(self) -> List[Message] | None:
         """Return the messages that are complete after one read; None at the end of the stream."""
@@ -463,25 +463,25 @@ class HostStream:
             return None
         self._buffer += part
         messages: List[Message] = []
-        while (found := self.find(self._buffer)) is not None:
-            end = sum(found)
-            if len(self._buffer) < end:
-                break
-            messages.append(_loads(bytes(self._buffer[found[0] : end])))
+        while True:
+            start, end = self.find(self._buffer)
+            if not end:
+                return messages
+            messages.append(_loads(bytes(self._buffer[start:end])))
             del self._buffer[:end]
-        return messages
 
 
 class TracerStream(HostStream):
     """Messages to and from pydevd: HTTP-like headers, then JSON."""
 
-    def head(self, size: int) -> bytes:
+    def framed(self, data: bytes) -> bytes:
         """See ``HostStream``."""
-        return b"Content-Length: %d\r\n\r\n" % size
+        return b"Content-Length: %d\r\n\r\n%s" % (len(data), data)
 
-    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
+    def find(self, buffer: bytearray) -> Tuple[int, int]:
         """See ``HostStream``."""
-        end = buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return None
-        return end + 4, int(bytes(buffer[:end]).lower().partition(b"content-length:")[2].split()[0])
+        start = buffer.find(b"\r\n\r\n") + 4
+        if start < 4:
+            return 0, 0
+        end = start + int(bytes(buffer[:start]).lower().partition(b"content-length:")[2].split()[0])
+        return start, end if end <= len(buffer) else 0

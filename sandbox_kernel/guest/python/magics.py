@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import importlib
 import os
+import re
 import select
 import shlex
 import struct
@@ -33,11 +34,11 @@ TOOLS = ("pip", "conda", "mamba", "micromamba", "uv")
 FOLDER = "packages"
 
 _NO_NETWORK = (
-    "packages are not installed inside this sandbox: it has no network and its environment is read-only. "
-    "Install them into the environment outside and start the session with it (--python /path/to/venv), or begin a "
-    "session that may reach the package index, with variables of its own: "
-    "%%sandbox --session web {allow} on a cell with %pip install {what}"
+    "this session has no network. In a notebook: %sandbox install {what}. Elsewhere begin a session with an "
+    "environment that has it (python=, --python), or that may reach the package index"
 )
+#: Where ``%sandbox install`` shows what it installed, a folder for each time (``notebook/packages.py``).
+_INSTALLED = "/opt/sandbox-packages"
 _NOT_PIP = "%{tool} cannot install here: the environment is read-only; %pip install puts packages into the work folder"
 #: Options of pip that choose where packages go, or that install none.
 _PLACES = ("-t", "--target", "--user", "--prefix", "--root", "--dry-run", "-h", "--help")
@@ -55,15 +56,11 @@ def add_installers(shell: Any) -> None:
             pip(line)
             return
         if "https_proxy" not in os.environ:
-            what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
-            try:
-                from pip._internal.models.index import PyPI
-
-                hosts = [PyPI.netloc, PyPI.file_storage_domain]
-            except ImportError:
-                hosts = ["DOMAIN-OF-THE-INDEX"]
-            allow = " ".join(f"--allow-net {host}" for host in hosts)
-            raise UsageError(_NO_NETWORK.format(allow=allow, what=what))
+            names = words[words.index("install") + 1 :] if "install" in words else words
+            if names and all(map(_is_there, names)):
+                print(f"already there: {' '.join(names)}")
+                return
+            raise UsageError(_NO_NETWORK.format(what=" ".join(names) or "PACKAGE"))
         if tool != "pip":
             raise UsageError(_NOT_PIP.format(tool=tool))
         folder = os.path.join(os.environ.get("HOME", os.getcwd()), FOLDER)
@@ -78,6 +75,30 @@ def add_installers(shell: Any) -> None:
 
     for tool in TOOLS:
         shell.register_magic_function(functools.partial(install, tool), "line", tool)
+    shell.events.register("pre_run_cell", lambda _info: _find_installed())
+
+
+def _find_installed() -> None:
+    """Put what was installed since the last cell on the path, before the environment."""
+    try:
+        new = [path for name in os.listdir(_INSTALLED) if (path := f"{_INSTALLED}/{name}") not in sys.path]
+    except OSError:
+        return
+    if new:
+        sys.path[:0] = new
+        importlib.invalidate_caches()
+
+
+def _is_there(name: str) -> bool:
+    """Whether a distribution of this name, and of this version where exactly one is named, is installed."""
+    from importlib import metadata
+
+    bare, _, version = name.partition("==")
+    try:
+        found = metadata.version(re.split(r"[\[<>=!~]", bare)[0])
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+    return version in ("", found)
 
 
 # Magics that ipykernel adds to IPython. What they would do outside the sandbox is said in a sentence instead.

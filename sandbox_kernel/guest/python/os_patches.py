@@ -21,10 +21,7 @@ _PLAIN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def remember_names(told: Callable[[str], None] | None = None) -> None:
-    """Remember failed lookups from now on, or pass each name on to ``told``.
-
-    Modules that Python's own ``socket`` serves all come through here.
-    """
+    """Remember lookups that fail in Python's ``socket`` from now on, or pass each name on to ``told``."""
     look_up: Any = _socket.getaddrinfo
 
     def getaddrinfo(host: Any, port: Any, *args: Any, **more: Any) -> Any:

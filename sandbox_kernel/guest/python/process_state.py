@@ -66,10 +66,7 @@ def can_import(module: str, folder: str) -> bool:
 
 
 def surroundings(folder: str, rights: Collection[str]) -> Dict[str, Any]:
-    """Return what a file says of the process, as JSON can hold it.
-
-    ``rights`` are variables of the environment that a file does not give to another session.
-    """
+    """Return what a file says of the process, as JSON can hold it, without the variables ``rights``."""
     changed = {
         name: os.environ.get(name)
         for name in {*os.environ, *_ENVIRONMENT}
@@ -160,10 +157,7 @@ _SAVED = ("os.environ", "sys.path")
 
 
 def only_there(cells: List[str]) -> Dict[str, str]:
-    """Return what cells have changed outside of their variables and no file holds, each with the reason.
-
-    Names and dots are followed through modules and classes alone, so no code of the program runs.
-    """
+    """Return what cells changed outside of their variables, each with the reason, without code of the program."""
     space, found = vars(sys.modules[_MAIN]), {}
     for text in cells[-_MOST_CELLS:]:
         try:

@@ -11,14 +11,17 @@ import contextlib
 import ctypes
 import getpass
 import os
+import signal
 import subprocess
 import sys
+import threading
 import traceback
 
 from ..gate.python_once import limit_of
 from ..session.freeze import uses_accelerator
+from ..session.signals import SIG_UNBLOCK, set_mask
 from ..session.worker import CellEngine, Worker
-from . import background, completions, look, os_patches, process_state, saving
+from . import background, completions, os_patches, process_state, saving, variables
 from .cell_names import CellTexts
 from .debugger import DebugServer
 from .display import SCREEN
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List
 
 
+#: Python's own table of its threads, taken before the first cell: it is read between any two instructions.
+_THREADS: Dict[int, threading.Thread] = getattr(threading, "_active", {})
 #: How many entries of a traceback are sent, at its beginning and at its end.
 _HALF_TRACEBACK = 90
 #: What ipykernel sets for the programs that a notebook starts: colours, and no pager that waits for a key.
@@ -99,7 +104,14 @@ class PythonCells(CellEngine):
         return background.current()
 
     def go_on(self) -> None:
-        """See ``CellEngine``: the event loop runs meanwhile."""
+        """See ``CellEngine``: the event loop runs meanwhile, after what a completion has left to do."""
+        if completions.has_more():
+            set_mask(SIG_UNBLOCK, [signal.SIGALRM])
+            try:
+                completions.go_on(self.shell, self.worker.channel.waiting)
+            finally:
+                self.worker.signals.hold()
+            return
         background.run_until_readable(self.worker.channel.fileno())
 
     def take_over(self) -> None:
@@ -163,11 +175,7 @@ class PythonCells(CellEngine):
         return {"status": "interrupted", "exit_code": 1, "error": failure}
 
     def failed(self, error: BaseException) -> Dict[str, Any]:
-        """Return the fields of ``done`` for a cell that ended with an exception.
-
-        ``sys.exit`` ends with a program's exit code. In a notebook such a cell fails, whatever its code, so that the
-        cells after it are not run.
-        """
+        """Return the fields of ``done`` for a cell that ended with an exception, as which ``sys.exit`` counts."""
         code = 1
         if isinstance(error, SystemExit):
             code = (error.code or 0) & 0xFF if error.code is None or isinstance(error.code, int) else 1
@@ -211,7 +219,8 @@ class PythonCells(CellEngine):
             self._debugger = DebugServer(fd, self.shell, self._texts)
         except ImportError as error:
             os.close(fd)
-            return {"ok": False, "reason": f"this session's Python has no debugpy ({error}); install it there"}
+            missing = f"this session's Python has no debugpy ({error})"
+            return {"ok": False, "reason": f"{missing}; install it there: pip install 'sandbox-kernel[debugger]'"}
         return {"ok": True}
 
     def _end_debugger(self, *, forked: bool = False) -> None:
@@ -251,9 +260,10 @@ class PythonCells(CellEngine):
                 found[name] = value
         return found
 
-    def own_threads(self) -> int:
-        """See ``CellEngine``."""
-        return 0 if self._debugger is None else self._debugger.threads()
+    def threads(self) -> int:
+        """See ``CellEngine``. Threads of numpy or an engine of tables are none of Python's."""
+        own = 0 if self._debugger is None else self._debugger.threads()
+        return max(0, len(_THREADS) - 1 - own)
 
     def names(self) -> int:
         """See ``CellEngine``."""
@@ -277,7 +287,7 @@ class PythonCells(CellEngine):
 
     def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
         """See ``CellEngine``."""
-        return lambda: look.look(self.variables(), self._code)
+        return lambda: variables.look(self.variables(), self._code)
 
     def touch(self) -> None:
         """See ``CellEngine``: run an empty cell without calling the shell's event callbacks."""
@@ -306,11 +316,7 @@ SHELL = make_shell()
 
 
 def rehearse() -> None:
-    """Import what the first traceback needs: its syntax colouring takes longer to load than the rest of the shell.
-
-    Called in a template, because no run waits for it. The very first session does not come from a template and is
-    slower at its first error.
-    """
+    """Import what the first traceback needs, in a template, where no run waits for it: colours take long to load."""
     # An error in a module, because lines of cells are coloured in a simpler way; a short one, because all is parsed.
     SHELL.run_cell("__import__('colorsys').rgb_to_yiq('', 0, 0)", silent=True)  # type: ignore[no-untyped-call]
     forget_all(SHELL)

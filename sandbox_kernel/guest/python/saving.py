@@ -51,10 +51,7 @@ NOT_SAVED = re.compile(
 
 
 def cloudpickle(source: str) -> Any:
-    """Return cloudpickle, whose text the host sends: the user's Python may have none, or another version.
-
-    Files name this module, so it has a name that no package of the user has.
-    """
+    """Return the cloudpickle that the host sends, under a name that no package has, because files hold it."""
     name = f"{__name__.partition('.')[0]}.cloudpickle"
     if name not in sys.modules:
         made = types.ModuleType(name)

@@ -95,10 +95,7 @@ class WorkerShell(InteractiveShell):
         return {"header": {"msg_id": f"sandbox-cell-{cell}", "msg_type": "execute_request"}, background.NOTED: cell}
 
     def set_parent(self, parent: Dict[str, Any]) -> Any:
-        """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned.
-
-        Returns a token for ``reset_thread_parent``.
-        """
+        """Let this thread belong to the cell of a parent; returns a token for ``reset_thread_parent``."""
         cell = parent.get(background.NOTED) if isinstance(parent, dict) else None
         return background.CELL.set(cell if isinstance(cell, int) else background.current())
 
@@ -258,10 +255,7 @@ def show_page(shell: Any, data: Any, start: int = 0, *args: object, **kwargs: ob
 
 
 class ShellKernel:
-    """``get_ipython().kernel``: what libraries ask of a kernel. pandas takes a shell without one for a terminal.
-
-    The real kernel runs outside the sandbox. This object has only names, and what this session itself has.
-    """
+    """``get_ipython().kernel``: what libraries ask of a kernel; pandas takes a shell without one for a terminal."""
 
     implementation = "ipython"
     language = "python"

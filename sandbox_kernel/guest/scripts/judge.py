@@ -310,10 +310,7 @@ class Peer:
         entry[1] = _flat(value)
 
     def _encode(self, value: Any) -> Any:
-        """Return a value as JSON: numbers and texts as they are, the rest as a list of its kind and its parts.
-
-        A subclass of a plain type is sent as that type.
-        """
+        """Return a value as JSON: numbers and texts as they are, the rest as a list of its plain kind and its parts."""
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value

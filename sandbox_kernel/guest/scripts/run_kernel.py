@@ -88,7 +88,7 @@ def main(argv: List[str]) -> int:
     missing = {number: int(port) for number, port in enumerate(argv[1].split(","))}
     prefix, offered = argv[2], False
     kernel = start_kernel(argv[4:], argv[3])
-    kernel_fd = os.pidfd_open(kernel)
+    kernel_fd = lockdown.pidfd_open(kernel)
     while True:
         ready, _, _ = select.select([channel.fileno(), kernel_fd], [], [], RETRY_S if missing and not offered else None)
         if channel.fileno() in ready:

@@ -53,8 +53,8 @@ class ShellCells(CellEngine):
         self.usual = _USUAL | set(os.environ)
         self.interrupted = False
         self.woken = os.pipe()
-        #: The hatch to host functions, which cells inherit; empty when there are none.
-        self.hatch = tuple(int(fd) for fd in [os.environ.get("HOST_HATCH", "")] if fd)
+        #: The call socket for host functions, which cells inherit; empty when there are none.
+        self.call_socket = tuple(int(fd) for fd in [os.environ.get("HOST_CALL_SOCKET", "")] if fd)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. On an interrupt bash ends the cell; this process only notes it and waits for bash."""
@@ -138,7 +138,7 @@ class ShellCells(CellEngine):
         script = os.path.join(_HERE, "shell_cell.sh")
         return subprocess.Popen(
             [BASH, "--norc", "--noprofile", script, f"{folder}/before", f"{folder}/after", cell],
-            pass_fds=self.hatch,
+            pass_fds=self.call_socket,
             **streams,
         )
 

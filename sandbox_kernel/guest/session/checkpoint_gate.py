@@ -20,7 +20,7 @@ import time
 
 from ..gate.alive import descendants as processes
 from ..gate.alive import ticks
-from .held import LOOK, WAKE, Held, Refused, await_all, await_no_signal, end_others, only_the_worker
+from .held import LAST_LOOK, LOOK, WAKE, Held, Refused, await_all, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class CheckpointGate:
                 os.read(wake_read, 4096)
                 self.reap()
             # The host must not rely on checkpoints that ended without its order.
-            if ended := select.select([held.fd for held in self.held.values()], [], [], 0)[0]:
-                self.lose([cell for cell, held in self.held.items() if held.fd in ended])
+            if ended := [cell for cell, held in self.held.items() if held.fd in ready]:
+                self.lose(ended)
             if self.control.fileno() in ready:
                 order = receive()
                 if order["op"] == "stop":
@@ -98,7 +98,7 @@ class CheckpointGate:
         elif op == "look":
             for cell in order["cells"]:
                 if cell in self.held:
-                    self.held[cell].send(LOOK)
+                    self.held[cell].send(LAST_LOOK if order["last"] else LOOK)
             return
         elif op == "promote":
             done = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])

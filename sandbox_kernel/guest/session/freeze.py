@@ -16,6 +16,7 @@ still kill it (the gate notices), lower its priority, and write to memory that b
 from __future__ import annotations
 
 import _socket
+import ctypes
 import errno
 import fcntl
 import os
@@ -46,7 +47,7 @@ class Marks:
     that is touched between two checkpoints costs a page of memory in each.
     """
 
-    def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
+    def __init__(self, checkpoints: List[int], threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         self.sockets = self.databases = self.children = 0
         for name in os.listdir("/proc/self/fd"):
@@ -64,8 +65,7 @@ class Marks:
                     self.databases += os.pread(fd, len(_SQLITE), 0) == _SQLITE
                 except OSError:
                     pass  # open for writing only
-        threads = os.listdir("/proc/self/task")
-        for thread in threads:
+        for thread in os.listdir("/proc/self/task"):
             try:
                 fd = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
@@ -85,7 +85,7 @@ class Marks:
         except OSError:
             pass  # it was removed, or its path is longer than the system accepts
         self.processors = os.sched_getaffinity(0)
-        self.threads = max(0, len(threads) - 1 - own_threads)
+        self.threads = threads
 
     def keep_random(self) -> None:
         """Record the state of ``random``: it takes new numbers where Python has forked."""
@@ -138,8 +138,8 @@ class Freezer:
 
     def __init__(self) -> None:
         self.gate = os.getppid()
-        #: Returns how many threads are ours, not the user's.
-        self.own_threads: Callable[[], int] = lambda: 0
+        #: Returns how many threads the user's code has started.
+        self.threads: Callable[[], int] = lambda: 0
         self.children: List[int] = []
         self.spare = SpareDescriptor()
         self.score = read_score("self")
@@ -160,7 +160,7 @@ class Freezer:
         try:
             if uses_accelerator():
                 raise OSError(errno.ENOTSUP, _ON_GPU)
-            marks = Marks(self.children, self.own_threads())
+            marks = Marks(self.children, self.threads())
             alone = sleeping_fork.alone()
             if not alone:
                 marks.keep_random()
@@ -294,22 +294,13 @@ def _which(fd: int) -> Tuple[int, int]:
 _SO_DOMAIN = 39
 _NETWORK = (_socket.AF_INET, _socket.AF_INET6)
 _SQLITE = b"SQLite format 3\0"
+#: Called without an object of ``socket``, which would ask for more, and could let no call on the socket wait any more.
+_ask, _domain, _size = ctypes.PyDLL(None).getsockopt, ctypes.c_int(), ctypes.c_uint(ctypes.sizeof(ctypes.c_int))
 
 
 def _is_network(fd: int) -> bool:
-    # With a default timeout of the program, the new object would let no call on this socket wait any more.
-    timeout = _socket.getdefaulttimeout()
-    if timeout is not None:
-        _socket.setdefaulttimeout(None)
-    try:
-        sock = _socket.socket(fileno=fd)
-        try:
-            return sock.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN) in _NETWORK
-        finally:
-            sock.detach()
-    finally:
-        if timeout is not None:
-            _socket.setdefaulttimeout(timeout)
+    refused = _ask(fd, _socket.SOL_SOCKET, _SO_DOMAIN, ctypes.byref(_domain), ctypes.byref(_size))
+    return not refused and _domain.value in _NETWORK
 
 
 #: Every program for NVIDIA's or AMD's cards opens one of these.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
 #: when a user has too many signals queued, the kernel drops the sender of those.
 WAKE = signal.SIGUSR2
-#: The signal that makes a checkpoint look at its variables, in a fork.
-LOOK = signal.SIGUSR1
+#: The signals that make a checkpoint look at its variables: in a fork; in itself, which ends it.
+LOOK, LAST_LOOK = signal.SIGUSR1, signal.SIGHUP
 #: Descriptors from this number on cannot be given to ``select``.
 MOST_WAITED_FOR = 1000
 #: How long to wait before a process is looked at again.
@@ -48,7 +48,7 @@ class Held:
         if pid in (worker, os.getpid()) or not 0 < pid < 1 << 31:
             raise Refused("it is no process of its own")
         try:
-            self.fd = open_process(pid)
+            self.fd = lockdown.pidfd_open(pid)
         except OSError as error:
             raise Refused(f"there is no such process: {error.strerror}") from None
         self.pid = pid
@@ -76,10 +76,7 @@ class Held:
 
     def send(self, number: int) -> None:
         """Send a signal to the process; does nothing when it has ended."""
-        try:
-            send_signal(self.fd, number)
-        except OSError:
-            pass
+        send_signal(self.fd, number)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -119,36 +116,26 @@ def makes_no_more_calls(pid: int) -> bool:
     return True
 
 
-def open_process(pid: int) -> int:
-    """Return a pidfd of a process; raises ``OSError`` when there is no such process."""
-    if hasattr(os, "pidfd_open"):
-        return os.pidfd_open(pid)
-    return lockdown.pidfd_open(pid)
-
-
 def send_signal(fd: int, number: int) -> None:
-    """Send a signal to the process of a pidfd; raises ``OSError`` when it is gone."""
-    if hasattr(signal, "pidfd_send_signal"):
-        signal.pidfd_send_signal(fd, number)
-    else:
+    """Send a signal to the process of a pidfd; does nothing when it has ended."""
+    try:
         lockdown.pidfd_send_signal(fd, number)
+    except OSError:
+        pass
 
 
 def signal_same(pid: int, started: int, number: int) -> None:
     """Send a signal to a process that ``alive.descendants`` found; a newer process with the same pid gets none."""
     fd = open_same(pid, started)
     if fd is not None:
-        try:
-            send_signal(fd, number)
-        except OSError:
-            pass
+        send_signal(fd, number)
         os.close(fd)
 
 
 def open_same(pid: int, started: int) -> int | None:
     """Return a pidfd of a process that ``alive.descendants`` found; None when it is gone, also if its pid is not."""
     try:
-        fd = open_process(pid)
+        fd = lockdown.pidfd_open(pid)
     except OSError:
         return None
     try:
@@ -173,10 +160,7 @@ def end_all(processes: Dict[int, int], deadline: float, enough: Callable[[], boo
             fd = open_same(pid, started)
             if fd is None:
                 continue
-            try:
-                send_signal(fd, signal.SIGKILL)
-            except OSError:
-                pass
+            send_signal(fd, signal.SIGKILL)
             if fd < MOST_WAITED_FOR:
                 fds.append(fd)
             else:

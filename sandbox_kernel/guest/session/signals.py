@@ -34,10 +34,7 @@ class Signals:
         self._late.add(number)
 
     def hold(self) -> None:
-        """Block all signals and replace the user's handlers.
-
-        A signal that came just before may still run its handler in here; if that raises, call this again.
-        """
+        """Block all signals and take the user's handlers away; call it again if one that came just before raises."""
         set_mask(SIG_BLOCK, EVERY_SIGNAL)
         for number in EVERY_SIGNAL:
             handler = _handler_of(number)

@@ -88,10 +88,7 @@ def sleep(sender: int, code: int, own: int) -> int:
 
 
 def tell(socket: int, frame: bytes) -> bool:
-    """Discard what a socket holds, then send one small message; False when that is not possible at once.
-
-    May be called before ``wake_up``, which takes longer than all the rest of a rollback.
-    """
+    """Discard what a socket holds, then send one small message; False if that blocks. May come before ``wake_up``."""
     while _receive(socket, _WASTE, len(_WASTE), _AT_ONCE) > 0:
         pass
     return bool(_send(socket, frame, len(frame), _AT_ONCE | _NO_SIGNAL) == len(frame))

@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import threading
+import time
 
 from .freeze import Freezer, Marks, uses_accelerator
-from .held import LOOK
+from .held import LAST_LOOK, LOOK
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
 from .worker_channel import HostChannel
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 #: The longest prompt of an input request, in characters; the host accepts no longer one.
 MAX_PROMPT = 10_000
-#: A reference taken before the first cell, because a cell may replace this function.
-_leave = os._exit
+#: References taken before the first cell, because a cell may replace these functions.
+_leave, _now = os._exit, time.monotonic
+#: A fork right after a cell takes the processor from the host that delivers its result (two cores: 0.5 ms of 6). So it
+#: waits this long, unless cells follow each other faster than a person sends them: they wait for the checkpoint.
+_DELIVERY_S, _BACK_TO_BACK_S = 0.004, 0.045
 
 
 class CellEngine:
@@ -65,8 +69,8 @@ class CellEngine:
         """Return ``names`` in a checkpoint that is not set right yet; None where that would run code of others."""
         return None
 
-    def own_threads(self) -> int:
-        """Return the number of threads that serve the host, not the user."""
+    def threads(self) -> int:
+        """Return how many threads the user's code has started; those inside of libraries do not count."""
         return 0
 
     def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
@@ -107,11 +111,13 @@ class Worker:
         self.pid = os.getpid()
         self.cell = 0
         self.unfinished = False
-        #: Whether this checkpoint has told the host already that it takes over.
-        self.told = False
+        #: When the last cell ended, and whether the present one came right after it.
+        self.ended, self.hurried = 0.0, False
+        #: Whether this checkpoint has already told the host that it takes over.
+        self.announced = False
         self.questions = 0
         hide_checkpoints_from_waits(lambda: self.freezer.children)
-        self.freezer.own_threads = engine.own_threads
+        self.freezer.threads = engine.threads
         engine.begin(self)
         # The engine may have set handlers of its own.
         self.signals.hold()
@@ -125,9 +131,12 @@ class Worker:
             try:
                 if checkpoint is not None:
                     op, message, checkpoint = "freeze", checkpoint, None
+                    if not self.hurried:
+                        self.channel.waiting(_DELIVERY_S)
                 else:
                     if not self.channel.waiting():
                         self.engine.go_on()
+                    self.end_forks()
                     message = self.channel.receive()
                     op = message["op"]
                 if op == "run":
@@ -162,6 +171,7 @@ class Worker:
     def run(self, message: Dict[str, Any]) -> None:
         """Run one cell and send ``began`` before and ``done`` after it."""
         self.cell = message["id"]
+        self.hurried = _now() - self.ended < _BACK_TO_BACK_S
         self.freezer.reap()
         self.signals.forget_interrupts()
         self.engine.forget_interrupts()
@@ -187,8 +197,7 @@ class Worker:
     def finish(self, end: Dict[str, Any]) -> None:
         """Flush the cell's output, then send ``done`` to the host."""
         self.engine.flush()
-        if os.getpid() != self.pid:
-            _leave(0)  # the cell forked this process, which has run to the end of the cell: it is not the worker
+        self.end_forks()
         if uses_accelerator():
             end = {**end, "accelerator": True}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
@@ -197,7 +206,12 @@ class Worker:
             sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent:
             self.channel.send({"op": "done", "id": self.cell, "status": end["status"]})
-        self.unfinished = False
+        self.unfinished, self.ended = False, _now()
+
+    def end_forks(self) -> None:
+        """End this process where code of the user forked it: it has run to the end of that code, and is no worker."""
+        if os.getpid() != self.pid:
+            _leave(0)
 
     def ask(self, message: Dict[str, Any]) -> None:
         """Answer a question about code; an empty answer when the engine fails."""
@@ -213,6 +227,7 @@ class Worker:
             answer = {}
         finally:
             self.signals.hold()
+        self.end_forks()
         if not self.channel.send({"op": "answer", "id": message["id"], "answer": answer}):
             self.channel.send({"op": "answer", "id": message["id"], "answer": {}})
 
@@ -245,8 +260,8 @@ class Worker:
         look = self.engine.look()
         if number == signal.SIGCHLD:
             self.observer.ended(cell)
-        elif number == LOOK and look is not None:
-            self.observer.start(cell, look)
+        elif number in (LOOK, LAST_LOOK) and look is not None:
+            self.observer.start(cell, look, last=number == LAST_LOOK)
 
     def tell_early(self, cell: int, marks: Marks) -> None:
         """Tell the host that this checkpoint takes over, before the process is set right, which takes longer.
@@ -257,20 +272,17 @@ class Worker:
         if names is not None:
             # Written by hand: every function that runs here copies pages that the checkpoint shares.
             told = b'{"op": "restored", "cell": %d, "names": %d, "threads": %d}' % (cell, names, marks.threads)
-            self.told = self.channel.tell(told)
+            self.announced = self.channel.tell(told)
 
     def take_over(self, cell: int, marks: Marks) -> None:
-        """Become the worker: this process was a checkpoint and the gate has woken it.
-
-        The host is told first: it sends the next message when it likes, and what is left is done before we read it.
-        """
+        """Become the worker: the gate has woken this checkpoint. The host is told first, and may go on."""
         self.channel.take_over()
         self.pid = os.getpid()
-        if not self.told:
+        if not self.announced:
             self.channel.drain()
             names = self.engine.names()
             self.channel.send({"op": "restored", "cell": cell, "names": names, "threads": marks.threads})
-        self.told = False
+        self.announced = False
         self.freezer.come_back(marks)
         self.engine.take_over()
 

@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 
+from ..gate.wire import frame, frame_end
 from . import sleeping_fork
 from .signals import EVERY_SIGNAL, SIG_BLOCK, SIG_SETMASK, set_mask
 
@@ -40,7 +41,7 @@ def parts(value: Any) -> int:
 
 
 #: References taken before the first cell, because a cell may replace these functions.
-_dumps, _loads = json.dumps, json.loads
+_dumps, _loads, _select = json.dumps, json.loads, select.select
 
 
 class HostChannel:
@@ -65,7 +66,7 @@ class HostChannel:
         try:
             set_mask(SIG_BLOCK, EVERY_SIGNAL)
             with self.lock:
-                self._socket.sendall(struct.pack(">I", len(data)) + data)
+                self._socket.sendall(frame(data))
         except OSError:
             # The cell closed our descriptor, or the host is gone. Without a host the worker has to end.
             os._exit(125)
@@ -74,22 +75,18 @@ class HostChannel:
         return True
 
     def tell(self, data: bytes) -> bool:
-        """Send a small message from a checkpoint that is not set right yet, and discard those for the killed worker.
-
-        Returns False when that is not possible; nothing was sent then.
-        """
-        return sleeping_fork.tell(self._socket.fileno(), struct.pack(">I", len(data)) + data)
+        """Send a small message from a checkpoint that is not set right, in place of the killed worker's if possible."""
+        return sleeping_fork.tell(self._socket.fileno(), frame(data))
 
     def receive(self) -> Dict[str, Any]:
         """Wait for the next message; used between cells."""
         while True:
-            if len(self._buffer) >= 4:
-                (size,) = struct.unpack(">I", self._buffer[:4])
-                if len(self._buffer) >= 4 + size:
-                    frame = self._buffer[4 : 4 + size]
-                    del self._buffer[: 4 + size]
-                    message: Dict[str, Any] = _loads(frame)
-                    return message
+            end = frame_end(self._buffer)
+            if end:
+                taken = self._buffer[4:end]
+                del self._buffer[:end]
+                message: Dict[str, Any] = _loads(taken)
+                return message
             try:
                 part, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_DESCRIPTOR.size))
             except OSError:
@@ -111,28 +108,23 @@ class HostChannel:
         """Return the socket's descriptor."""
         return self._socket.fileno()
 
-    def waiting(self) -> bool:
-        """Whether the host has already sent another message."""
-        return bool(self._buffer) or bool(select.select([self._socket], [], [], 0)[0])
+    def waiting(self, seconds: float = 0) -> bool:
+        """Whether the host has already sent another message, or sends one within so many seconds."""
+        return bool(self._buffer) or bool(_select([self._socket], [], [], seconds)[0])
 
     def await_answer(self) -> Dict[str, Any]:
-        """Wait for a small answer during a cell, when an interrupt may come at any moment.
-
-        If an interrupt comes first, the answer stays in the socket as a whole frame; ``receive`` reads it later and the
-        loop ignores it.
-        """
+        """Wait for a small answer during a cell; after an interrupt it stays in the socket whole, to be ignored."""
         while True:
             # An interrupt matters only in this wait; the reads below return at once.
-            select.select([self._socket], [], [])
+            _select([self._socket], [], [])
             seen = self._socket.recv(1 << 17, socket.MSG_PEEK)
             if not seen:
                 os._exit(0)
-            if len(seen) >= 4:
-                (size,) = struct.unpack(">I", seen[:4])
-                if len(seen) >= 4 + size:
-                    self._socket.recv(4 + size)
-                    message: Dict[str, Any] = _loads(seen[4 : 4 + size])
-                    return message
+            end = frame_end(seen)
+            if end:
+                self._socket.recv(end)
+                message: Dict[str, Any] = _loads(seen[4:end])
+                return message
 
     def take_over(self) -> None:
         """Forget what the worker that was killed had read, and its lock; called by the checkpoint that takes over."""

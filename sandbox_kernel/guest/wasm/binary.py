@@ -75,26 +75,21 @@ class Reader:
 
     def unsigned(self, bits: int = 32) -> int:
         """Return an unsigned LEB128 number of at most ``bits`` bits."""
-        start, value, shift = self.position, 0, 0
-        while True:
+        start, value = self.position, 0
+        for shift in range(0, bits, 7):
             byte = self.byte()
             value |= (byte & 0x7F) << shift
-            shift += 7
+            if byte < 0x80 and not value >> bits:
+                return value
             if byte < 0x80:
                 break
-            if shift >= bits:
-                raise Malformed(f"number at byte {start} is longer than {bits} bits")
-        if value >> bits:
-            raise Malformed(f"number at byte {start} is longer than {bits} bits")
-        return value
+        raise Malformed(f"number at byte {start} is longer than {bits} bits")
 
     def skip_signed(self, bits: int) -> None:
         """Skip a signed LEB128 number."""
-        start, shift = self.position, 0
-        while self.byte() >= 0x80:
-            shift += 7
-            if shift >= bits:
-                raise Malformed(f"number at byte {start} is longer than {bits} bits")
+        start = self.position
+        if all(self.byte() >= 0x80 for _ in range(0, bits, 7)):
+            raise Malformed(f"number at byte {start} is longer than {bits} bits")
 
     def name(self, longest: int = 100_000) -> str:
         """Return a length-prefixed UTF-8 string."""
@@ -138,22 +133,15 @@ def sections(data: bytes) -> list[Section]:
 
 def unsigned(value: int) -> bytes:
     """Return a number as unsigned LEB128."""
-    out = bytearray()
-    while True:
-        low = value & 0x7F
-        value >>= 7
-        out.append(low | (0x80 if value else 0))
-        if not value:
-            return bytes(out)
+    return signed(value, 0)
 
 
-def signed(value: int) -> bytes:
-    """Return a number as signed LEB128."""
+def signed(value: int, sign: int = 0x40) -> bytes:
+    """Return a number as signed LEB128; ``sign`` is the bit of the last byte that makes it negative."""
     out = bytearray()
     while True:
-        low = value & 0x7F
-        value >>= 7
-        done = (value == 0 and not low & 0x40) or (value == -1 and low & 0x40)
+        low, value = value & 0x7F, value >> 7
+        done = value == (-1 if low & sign else 0)
         out.append(low | (0 if done else 0x80))
         if done:
             return bytes(out)
@@ -176,6 +164,8 @@ _NUMBERS: dict[int, int] = {
     **dict.fromkeys((0x08, 0x0C, 0x0D, 0x10, 0x12, *range(0x20, 0x27), 0x3F, 0x40, 0xD2), 1),
     **dict.fromkeys((0x11, 0x13), 2),
 }
+#: The bits of the signed number that follows an instruction, and the bytes of the float.
+_SIGNED, _FLOATS = {BLOCK: 33, LOOP: 33, IF: 33, 0xD0: 33, 0x41: 32, 0x42: 64}, {0x43: 4, 0x44: 8}
 _NUMBERS_FC = {**dict.fromkeys(range(8), 0), 8: 2, 9: 1, 10: 2, 11: 1, 12: 2, 13: 1, 14: 2, 15: 1, 16: 1, 17: 1}
 
 
@@ -208,16 +198,10 @@ def _skip_operands(reader: Reader, opcode: int, offset: int) -> None:
             reader.unsigned()
     elif 0x28 <= opcode <= 0x3E:
         _skip_memory_argument(reader)
-    elif opcode in (BLOCK, LOOP, IF, 0xD0):
-        reader.skip_signed(33)
-    elif opcode == 0x41:
-        reader.skip_signed(32)
-    elif opcode == 0x42:
-        reader.skip_signed(64)
-    elif opcode == 0x43:
-        reader.skip(4)
-    elif opcode == 0x44:
-        reader.skip(8)
+    elif opcode in _SIGNED:
+        reader.skip_signed(_SIGNED[opcode])
+    elif opcode in _FLOATS:
+        reader.skip(_FLOATS[opcode])
     elif opcode == 0x0E:
         for _ in range(reader.unsigned() + 1):
             reader.unsigned()
@@ -325,8 +309,6 @@ class ModuleFacts:
     functions: int
     globals: int
     exports: dict[str, tuple[str, int]]
-    memory_pages: int | None
-    memory_most_pages: int | None
     start: int | None
     bodies: tuple[tuple[int, int], ...]
     sections: tuple[Section, ...]
@@ -353,12 +335,10 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
     found = sections(data)
     place = {section.id: section for section in found if section.id != CUSTOM}
 
-    def count(section_id: int, what: str, most: int) -> tuple[int, Reader | None]:
-        section = place.get(section_id)
-        if section is None:
-            return 0, None
+    def count(section_id: int, what: str, most: int) -> tuple[int, Reader]:
+        section = place.get(section_id, Section(section_id, 0, 0))
         reader = Reader(data, section.start, section.end)
-        number = reader.unsigned()
+        number = reader.unsigned() if section.end else 0
         if number > most:
             raise Malformed(f"{number} {what}; at most {most} are compiled", TOO_LARGE)
         return number, reader
@@ -366,10 +346,10 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
     types, _ = count(TYPE, "types", caps.types)
     imports = _imports(*count(IMPORT, "imports", caps.imports))
     functions, _ = count(FUNCTION, "functions", caps.functions)
-    table_count, tables = count(TABLE, "tables", caps.tables)
-    _check_tables(table_count, tables, caps)
+    _check_tables(*count(TABLE, "tables", caps.tables), caps)
     memories, memory = count(MEMORY, "memories", caps.memories)
-    least, most = _memory(memory) if memories and memory is not None else (None, None)
+    if memories:
+        _check_memory(memory)
     global_count, _ = count(GLOBAL, "globals", caps.globals)
     exports = _exports(*count(EXPORT, "exports", caps.exports))
     count(ELEMENT, "element segments", caps.segments)
@@ -384,8 +364,6 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
         functions=functions,
         globals=global_count,
         exports=exports,
-        memory_pages=least,
-        memory_most_pages=most,
         start=Reader(data, start.start, start.end).unsigned() if start else None,
         bodies=bodies,
         sections=tuple(found),
@@ -400,9 +378,7 @@ def _limits(reader: Reader) -> tuple[int, int | None]:
     return least, reader.unsigned() if flags else None
 
 
-def _imports(count: int, reader: Reader | None) -> tuple[Import, ...]:
-    if reader is None:
-        return ()
+def _imports(count: int, reader: Reader) -> tuple[Import, ...]:
     found: list[Import] = []
     for _ in range(count):
         module, name, kind = reader.name(), reader.name(), reader.byte()
@@ -427,9 +403,7 @@ def _imports(count: int, reader: Reader | None) -> tuple[Import, ...]:
     return tuple(found)
 
 
-def _check_tables(number: int, reader: Reader | None, caps: Caps) -> None:
-    if reader is None:
-        return
+def _check_tables(number: int, reader: Reader, caps: Caps) -> None:
     for _ in range(number):
         if reader.data[reader.position : reader.position + 1] == b"\x40":
             raise Malformed("a table with an initial value belongs to a proposal that is switched off", SWITCHED_OFF)
@@ -439,19 +413,16 @@ def _check_tables(number: int, reader: Reader | None, caps: Caps) -> None:
             raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed", TOO_LARGE)
 
 
-def _memory(reader: Reader) -> tuple[int, int | None]:
+def _check_memory(reader: Reader) -> None:
     least, most = _limits(reader)
     if least > PAGE_BYTES or (most is not None and most > PAGE_BYTES):
         raise Malformed(
             f"a memory of {max(least, most or 0)} pages; the format allows {PAGE_BYTES}", "declare a smaller memory"
         )
-    return least, most
 
 
-def _exports(number: int, reader: Reader | None) -> dict[str, tuple[str, int]]:
+def _exports(number: int, reader: Reader) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
-    if reader is None:
-        return found
     for _ in range(number):
         name, kind, index = reader.name(), reader.byte(), reader.unsigned()
         if kind >= len(KINDS):
@@ -462,9 +433,7 @@ def _exports(number: int, reader: Reader | None) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> tuple[tuple[int, int], ...]:
-    if reader is None:
-        return ()
+def _bodies(data: bytes, number: int, reader: Reader, *, caps: Caps) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for index in range(number):
         size = reader.unsigned()

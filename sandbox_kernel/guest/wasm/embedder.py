@@ -113,11 +113,7 @@ class JavaScriptEmbedder:
         return EVAL_MODULE if _MODULE_SYNTAX.search(source) is not None else EVAL_ASYNC
 
     def settle(self, promise: int, *, wait_for_timers: bool) -> int | None:
-        """Run the event loop until a promise is settled; returns the handle of its result, None if it never will be.
-
-        A program also waits for its timers, as in node. A cell of a session does not: its timers run with the next
-        cell.
-        """
+        """Run the event loop until a promise is settled; returns its result's handle. A cell waits for no timers."""
         js = self.js
         own = js.ask("qjs_get_value_ptr", promise)
         while True:

@@ -55,9 +55,8 @@ PLAIN = Switches()
 
 
 def make_engine(switches: Switches, *, parallel: bool = False) -> wasmtime.Engine:
-    """Make an engine for one execution only, so that advancing its epoch stops only that guest."""
+    """Make an engine for one guest."""
     config = wasmtime.Config()
-    config.epoch_interruption = True
     config.consume_fuel = switches.fuel
     config.parallel_compilation = parallel
     for name in _OFF:
@@ -75,7 +74,7 @@ _MOST_TEXT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class GuestEnding:
-    """How a guest ended; ``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
+    """How a guest ended; ``end`` is exit, trap, fuel, memory, untranslated, invalid or compiled."""
 
     end: str
     code: int | None = None
@@ -134,9 +133,8 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
     if isinstance(error, GuestExit):
         return GuestEnding(end="exit", code=error.code)
     if isinstance(error, wasmtime.Trap):
-        kind = {wasmtime.TrapCode.INTERRUPT: "epoch", wasmtime.TrapCode.OUT_OF_FUEL: "fuel"}
-        code = error.trap_code
-        return GuestEnding(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
+        end = "fuel" if error.trap_code == wasmtime.TrapCode.OUT_OF_FUEL else "trap"
+        return GuestEnding(end=end, message=describe_trap(error))
     message = describe_error(error)
     # wasmtime has no code for this error, so its message is matched.
     # A growth that is refused later is counted by the module (rewrite.py).
@@ -151,7 +149,6 @@ def making_store(
 ) -> wasmtime.Store:
     """Make a store for a guest of which an image is made; ``folders`` are those that it may write, by its names."""
     store, config = wasmtime.Store(engine), wasmtime.WasiConfig()
-    store.set_epoch_deadline(1)
     if switches.fuel:
         store.set_fuel((1 << 63) - 1)
     config.argv = list(argv)
@@ -168,9 +165,8 @@ def make_linker(
 ) -> wasmtime.Linker:
     """Make a linker for one guest, with WASI of our own (``wasi.py``) or the engine's.
 
-    A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the
-    embedder ends the whole process. The engine makes links too: it refuses absolute targets and read-only folders, and
-    resolves every link beneath the folder in which the path began.
+    The engine makes links too: it refuses absolute targets and read-only folders, and resolves every link beneath the
+    folder in which the path began.
     """
     linker = wasmtime.Linker(engine)
     linker.allow_shadowing = True

@@ -97,10 +97,7 @@ def read_request(data: bytes) -> Request:
 
 
 def fetch(request: Request, stopped: Callable[[], bool] = bool) -> Response:
-    """Send a request through the proxy and follow its redirects.
-
-    Raises ``FetchFailed`` when it is refused or fails, ``NoNetwork`` without network.
-    """
+    """Send a request through the proxy and follow redirects; raises ``FetchFailed``, or ``NoNetwork``."""
     where = os.environ.get(WHERE, "")
     if not where:
         raise NoNetwork

@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,19 +19,21 @@ import wasmtime
 
 from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
-from ..gate.wire import receive, receive_descriptors
+from ..gate.wire import receive_descriptors, receive_frame
 from .plan import GuestPlan, SessionPlan, read_fields
 
-_FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
+#: What a letter of Python begins with that is a call of a host function, and the letter that asks for an order;
+#: ``inside/cell_boot.py`` has both too.
+CALL, NEXT = b"host ", b'{"op": "next"}'
 
 
 class HostLine:
-    """Sends messages of one guest through the hatch; ``listing`` has name, signature and text of each function."""
+    """Sends one guest's messages through the call socket; ``listing`` has name, signature and text of each function."""
 
-    def __init__(self, hatch: int, listing: list[list[str]]) -> None:
+    def __init__(self, call_socket: int, listing: list[list[str]]) -> None:
         self.listing = listing
-        os.set_inheritable(hatch, False)
-        self._caller = Caller(hatch)
+        os.set_inheritable(call_socket, False)
+        self._caller = Caller(call_socket)
 
     def stop_by(self, stopped: Callable[[], bool]) -> None:
         """Ask this function while a call waits; for guests whose interrupts are no exceptions here."""
@@ -55,19 +56,10 @@ def failed(kind: str, message: str) -> bytes:
     return json.dumps({"error": {"type": kind, "message": message}}).encode()
 
 
-def python_sources() -> dict[str, str]:
-    """Return the modules of ``import host`` in a guest, by name; those that others import come first."""
-    files = {"host.calling": "calling.py", "host": "host_in_wasm.py"}
-    return {name: _text(os.path.join(_FUNCTIONS, file)) for name, file in files.items()}
-
-
 def javascript_source() -> str:
     """Return the program that makes the object ``host``."""
-    return _text(os.path.join(_FUNCTIONS, "host_object.js"))
-
-
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
+    functions = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
+    with open(os.path.join(functions, "host_object.js"), encoding="utf-8") as file:
         return file.read()
 
 
@@ -87,12 +79,11 @@ def receive_order(number: int) -> Order:
     """Wait for the order on this descriptor; exits the process when the gate closes it."""
     with socket.socket(fileno=number) as sock:
         try:
-            (size,) = struct.unpack(">I", receive(sock, 4))
-            given = json.loads(receive(sock, size))
+            given = json.loads(receive_frame(sock))
         except EOFError:
             os._exit(0)
         descriptors = receive_descriptors(sock, given["descriptors"])
-    line = HostLine(descriptors.pop(), given["functions"]) if given["hatch"] else None
+    line = HostLine(descriptors.pop(), given["functions"]) if given["calls"] else None
     return Order(given["argv"], given["cwd"], given["env"], descriptors, line)
 
 
@@ -101,10 +92,7 @@ _CHANNEL = 3
 
 
 def wait(order: int, arguments: list[str]) -> None:
-    """Load the guest, wait for the plan of a session, and serve the session; never returns.
-
-    The arguments are the name of the engine's module and the plan of its guest.
-    """
+    """Load the guest by the engine's name and its plan; wait for the plan of a session and serve it."""
     from ..session.worker import Worker
 
     name, known = arguments

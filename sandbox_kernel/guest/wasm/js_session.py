@@ -45,7 +45,6 @@ class WasmJavaScriptEngine(CellEngine):
     def __init__(self, plan: GuestPlan) -> None:
         engine = make_engine(plan.switches)
         store = wasmtime.Store(engine)
-        store.set_epoch_deadline(1)
         wasi, linker = PlainWasi(), wasmtime.Linker(engine)
         wasi.define(linker)
         self.js = QuickJs(store, wasmtime.Module.deserialize_file(engine, plan.module), linker)
@@ -102,11 +101,8 @@ class WasmJavaScriptEngine(CellEngine):
         except JavaScriptError as error:
             name, message, text = self.guest.facts(error.handle)
             told = {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
-            return {
-                "status": "error",
-                "error": told,
-                **({} if self.js.export.refusals() == before else {"limit": "memory"}),
-            }
+            limit = {} if self.js.export.refusals() == before else {"limit": "memory"}
+            return {"status": "error", "error": told, **limit}
         except Exception as error:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")

@@ -4,6 +4,9 @@ pip installs into a new folder of the work folder, which ``cell_boot.py`` takes 
 ``install``, which runs this file as a program (``main``). The program tells pip the markers of the guest's Python, and
 which packages are there. It lets pip start no process, so no code of a package runs outside of WebAssembly.
 
+``%sandbox install`` runs the same program for sessions of processes (``notebook/packages.py``): there the markers are
+those of this Python, and wheels of this machine are taken.
+
 pip has no interface for this, so ``main`` replaces six functions of it, which are the same in pip 23.2 to 26.3.
 """
 
@@ -91,10 +94,7 @@ def install(letter: dict[str, object], folders: Folders, scratch: str, indexes: 
 
 
 def _read_line(words: list[str], folders: Folders, folder: str, usual: list[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of pip for the words of a line, and the names that it asks for; paths are the guest's.
-
-    ``usual`` are the indexes of a line that names none. Options that are not listed above are refused.
-    """
+    """Return pip's arguments for a line, with the ``usual`` indexes if it names none, and the names; or refuse it."""
     names, flags, indexes, arguments = list[str](), list[str](), list[str](), list[str]()
 
     def path(given: str) -> str:
@@ -166,7 +166,6 @@ def _host_path(folders: Folders, path: str) -> str:
 
 
 def _run(arguments: list[str], there: list[str], version: str, aside: str) -> None:
-    """Run pip to its end; raises ``PipRefusal`` with its words when it fails."""
     found = importlib.util.find_spec("pip")
     if found is None or found.origin is None:
         raise PipRefusal("pip is not installed beside sandbox-kernel; install it there: python -m ensurepip")
@@ -223,12 +222,17 @@ def _check(target: str) -> None:
 
 def main() -> None:
     """Run pip in this process as the order on standard input says; exits with its code."""
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, _MOST_MEMORY)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    order = json.load(sys.stdin)
+    version = order.get("version")
+    if version is not None:
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, _MOST_MEMORY)
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    else:
+        shown = os.listdir(order["shown"])
+        order["paths"] = [*(os.path.join(order["shown"], name) for name in shown), *sys.path]
     import ssl
 
-    order = json.load(sys.stdin)
     sys.path.append(order["pip"])
     from pip._internal.cli.main import main as pip
     from pip._internal.commands import install as _loaded  # noqa: F401 - loaded while its folder is on the path
@@ -244,16 +248,16 @@ def main() -> None:
     # looks for in vain, such as ``_manylinux``, would be code of the guest that runs outside of WebAssembly.
     sys.path.remove(order["pip"])
     Environment.default = classmethod(lambda cls: cls(order["paths"]))  # type: ignore[method-assign,assignment]
-    version = order["version"]
-    guest = {
-        **markers.default_environment(),
-        **dict.fromkeys(("python_full_version", "implementation_version"), version),
-        **dict.fromkeys(("platform_release", "platform_version"), "0.0.0"),
-        **dict.fromkeys(("platform_system", "sys_platform"), "wasi"),
-        "platform_machine": "wasm32",
-        "python_version": ".".join(version.split(".")[:2]),
-    }
-    markers.default_environment = lambda: guest
+    if version is not None:
+        guest = {
+            **markers.default_environment(),
+            **dict.fromkeys(("python_full_version", "implementation_version"), version),
+            **dict.fromkeys(("platform_release", "platform_version"), "0.0.0"),
+            **dict.fromkeys(("platform_system", "sys_platform"), "wasi"),
+            "platform_machine": "wasm32",
+            "python_version": ".".join(version.split(".")[:2]),
+        }
+        markers.default_environment = lambda: guest
     # Its own tells an index about this machine, and reads files for it that Landlock does not show.
     session.user_agent = lambda: "pip"
     make, evaluate = Factory.__init__, LinkEvaluator.evaluate_link
@@ -291,7 +295,7 @@ def main() -> None:
 
 def _no_process(event: str, _arguments: object) -> None:
     if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"):
-        raise PermissionError("nothing is built here: WebAssembly runs only wheels of pure Python")
+        raise PermissionError("nothing is built here: only wheels are installed")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ class RunPlan:
     preopens: Sequence[Preopen] = ()
     memory_bytes: int = 256 << 20
     fuel: int | None = None
-    deadline_s: float = 10.0
     #: Whether the guest may ask the user for standard input, over the report's channel; the host then keeps the time.
     asks: bool = False
     #: A fixed wall clock in nanoseconds and the seed of the random numbers, for repeatable runs; None for real ones.
@@ -67,7 +66,7 @@ class CompilePlan:
     text: bool = False
     #: Whether it is a module of the catalogue, whose checksum the host has verified; it may be larger than a cell's.
     trusted: bool = False
-    #: Whether to compile it unchanged, without the counter of refused memory: it is too large to be rewritten here.
+    #: Whether to compile it for a ``BootPlan``, without the counter of refused memory: it is too large for that here.
     plain: bool = False
     switches: Switches = PLAIN
 
@@ -108,6 +107,10 @@ class BootPlan:
 
     source: str
     out: str
+    #: Whether the source is compiled: the image is the memory alone.
+    compiled: bool = False
+    #: Its folders besides those of every run, by their names for the guest; an empty path is a new one.
+    folders: Mapping[str, str] = field(default_factory=dict)
     #: Programs beside this one that become modules of the image, by their names there; ``_boot`` is one of them.
     programs: dict[str, str]
     switches: Switches = PLAIN
@@ -120,8 +123,8 @@ class GuestPlan:
     module: str
     #: The handles of the functions of a JavaScript engine; None for Python.
     facts: str | None = None
-    #: Whether the module is an image of a CPython that has started; the large Python is none.
-    booted: bool = False
+    #: The file of the memory with which it begins; None where the module has it.
+    memory: str | None = None
     switches: Switches = PLAIN
 
 
@@ -131,11 +134,13 @@ class SessionPlan:
 
     memory_bytes: int
     preopens: Sequence[Preopen]
-    #: A folder of the jail for files of ours.
+    #: A folder of the jail for files of ours; ``/tmp`` of a guest that has one is ``own`` in it.
     scratch: str
     env: Mapping[str, str]
     #: The age of the session whose memory this one begins with.
     elapsed_s: float = 0.0
+    #: Whether that memory is what the other session changed, and not all of it.
+    changes: bool = False
     #: The package indexes of ``%pip``.
     indexes: Sequence[str] = ()
 

@@ -1,9 +1,12 @@
-"""Makes an image of a CPython that has started, from a published WASI command module, and enters it.
+"""Makes an image of a CPython that has started, from a published WASI module, and enters it.
 
-The interpreter runs a program (``image_boot.py``) that imports common modules and ends in its first exit handler: the
-interpreter is whole then, no Python function runs, and the memory stays. It is entered again through the function
-table. The numbers below are those of the one module in ``languages/guests.toml``, whose checksum is there. A memory has
-a record of what differs between two images, also when it was saved: where our Python functions are, and where the names
+The interpreter runs a program (``image_boot.py``) that imports common modules. The small CPython ends in its first exit
+handler: the interpreter is whole then, no Python function runs, and the memory stays. The large one, with the
+scientific packages, exports a function that runs source text. Its image is the memory alone, which is mapped: compiling
+its module takes minutes, and our programs change more often than it. Both are entered again through the function table.
+
+The numbers below are those of the two modules in ``languages/guests.toml``, whose checksums are there. A memory has a
+record of what differs between two images, also when it was saved: where our Python functions are, and where the names
 of mounts and the arguments of a program go.
 """
 
@@ -20,10 +23,11 @@ import wasmtime
 from .binary import TRUSTED, Malformed, inspect
 from .engine import GuestExit, make_engine, make_linker, making_store
 from .plan import BootPlan
+from .quickjs import Export
 from .rewrite import TABLE, bake, exposed, prepare, with_stack
 
-#: The place in the function table of the C function that calls Python functions; every one of them holds it.
-CALL = 580
+#: Index in the function table of the C function that calls any Python function: in the small CPython, in the large one.
+_CALLS = (580, 621)
 #: Where the record is, and the room for it: at the end of the stack of the boot, which nothing uses any more.
 RECORD, RECORD_BYTES = 516_096, 8192
 #: The folders of every run, by their descriptors. The last one has the program, and sessions have it for letters only.
@@ -38,24 +42,21 @@ MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
 OUT_OF_MEMORY = 0x1000001
 #: Room for the arguments and the environment of a program.
 TEXT_BYTES = 2 << 20
-#: Makes modules of our programs in a CPython; ``{start}`` is what to do then.
-_BOOT = """import sys, types
-for name, source in {sources!r}.items():
+#: Makes modules of our programs in a CPython.
+_BOOT = f"""import sys, types
+for name, source in {{!r}}.items():
     sys.modules[name] = types.ModuleType(name)
-    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
-sys.modules["_sandbox"]._post = {post}
-{start}
+    exec(compile(source, f"<{{{{name}}}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
+sys.modules["_sandbox"]._post = {LETTER_BOX}
+sys.modules["_boot"]._boot({TEXT_BYTES})
 del sys, types, name, source
 """
 
 
-def boot_source(programs: Mapping[str, str], post: int, start: str) -> str:
-    """Return the program that makes modules of these files, and then starts them; ``post`` is their letter box."""
-    sources = {}
-    for name, path in programs.items():
-        with open(path, encoding="utf-8") as file:
-            sources[name] = file.read()
-    return _BOOT.format(sources=sources, post=post, start=start)
+def define_host(linker: wasmtime.Linker) -> None:
+    """Define the host call that the large CPython imports. It always fails: we use the letter box."""
+    i32 = wasmtime.ValType.i32()
+    linker.define_func("host", "call", wasmtime.FuncType([i32] * 4, [i32]), lambda *_: -1)
 
 
 class ImageEntry:
@@ -68,7 +69,7 @@ class ImageEntry:
             raise wasmtime.WasmtimeError("the memory of the session has no record")
         self._record: dict[str, Any] = json.loads(bytes(memory.read(store, RECORD + 4, RECORD + 4 + size)))
         assert isinstance(table, wasmtime.Table)
-        function = table.get(store, CALL)
+        function = table.get(store, self._record["call"])
         assert isinstance(function, wasmtime.Func)
         self._function = function
 
@@ -76,8 +77,9 @@ class ImageEntry:
         """Call one of our Python functions, without arguments; returns False when it raised."""
         return bool(self._function(self._store, self._record["entries"][name], 0, 0, 0))
 
-    def name_mounts(self, mounts: Sequence[str]) -> None:
-        """Write the names of mounts to where libc has the names of the image's spare folders."""
+    def name_mounts(self, folders: Sequence[str]) -> None:
+        """Write the names of mounts, which come after the image's own folders, to where libc has spare names."""
+        mounts = folders[self._record["places"] :]
         if len(mounts) > len(self._record["spares"]):
             raise wasmtime.WasmtimeError(f"the image has no room for {len(mounts)} mounts")
         for place, name in zip(self._record["spares"], mounts, strict=False):
@@ -98,7 +100,7 @@ _BOOTED = 77
 _MARK = bytes(at * 37 + 11 & 255 for at in range(64))
 #: The stack of the image, behind the memory at the boot. The module's own is too small for recursive C functions.
 _STACK_BYTES = 4 << 20
-#: The image's memory is a multiple of this, so that two images of one module have their stacks at the same place.
+#: The image's memory is a multiple of this, so that two images of one module are as large as each other.
 _ROUND_BYTES = 16 << 20
 #: Native stack besides the guest's own.
 _HOST_STACK_BYTES = 4 << 20
@@ -116,47 +118,63 @@ def make_booted(plan: BootPlan) -> bytearray:
 
 
 def _image(plan: BootPlan, folder: str) -> bytearray:
+    engine = make_engine(plan.switches, parallel=True)
+    if plan.compiled:
+        return _booted(plan, engine, wasmtime.Module.deserialize_file(engine, plan.source), folder, behind=0)
     with open(plan.source, "rb") as file:
         data = file.read()
-    engine = make_engine(plan.switches, parallel=True)
     module = exposed(data, inspect(data, TRUSTED))
+    content = _booted(plan, engine, wasmtime.Module(engine, module), folder, behind=_STACK_BYTES)
+    image = with_stack(bake(module, bytes(content)), len(content))
+    return wasmtime.Module(engine, prepare(image, inspect(image, TRUSTED))).serialize()
+
+
+def _booted(plan: BootPlan, engine: wasmtime.Engine, module: wasmtime.Module, folder: str, *, behind: int) -> bytearray:
+    """Return the memory of the interpreter that has started, with its record, and this many bytes behind it."""
+    own = {name: host or folder for name, host in plan.folders.items()}
     spares = [f"/{number:03}-spare".ljust(MOST_NAME_BYTES, "~") for number in range(MOST_MOUNTS)]
-    guest = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    programs = {name: os.path.join(guest, path) for name, path in plan.programs.items()}
-    source = boot_source(programs, LETTER_BOX, f'sys.modules["_boot"]._boot({TEXT_BYTES})')
-    folders = dict.fromkeys((*PLACES, *spares), folder)
+    guest, sources = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), {}
+    for name, path in plan.programs.items():
+        with open(os.path.join(guest, path), encoding="utf-8") as text:
+            sources[name] = text.read()
+    source = _BOOT.format(sources)
+    folders = {**dict.fromkeys(PLACES, folder), **own, **dict.fromkeys(spares, folder)}
     store = making_store(engine, plan.switches, ["python", "-c", source], folders)
-    exports = make_linker(engine).instantiate(store, wasmtime.Module(engine, module)).exports(store)
-    memory, table, begin = exports["memory"], exports[TABLE], exports["_start"]
-    assert isinstance(memory, wasmtime.Memory)
+    linker = make_linker(engine)
+    define_host(linker)
+    export = Export(store, linker.instantiate(store, module))
+    memory, table, code = export.memory(), export.find(TABLE), _BOOTED
     assert isinstance(table, wasmtime.Table)
-    assert isinstance(begin, wasmtime.Func)
-    code = 0
     try:
-        begin(store)
+        if plan.compiled:
+            data = source.encode()
+            place = export.function("host_alloc")(store, len(data))
+            memory.write(store, data, place)
+            code = export.function("turn")(store, place, len(data)) or _BOOTED
+        else:
+            export.function("_start")(store)
     except GuestExit as end:
         code = end.code
     if code != _BOOTED:
         raise Malformed(f"the boot program ended with {code}, not in its exit handler")
     with open(f"{folder}/boot.json") as text:
         entries: dict[str, int] = json.load(text)
-    call = table.get(store, CALL)
+    call = table.get(store, _CALLS[plan.compiled])
     assert isinstance(call, wasmtime.Func)
     if not call(store, entries["settle"], 0, 0, 0) or not os.path.exists(f"{folder}/settled"):
         raise Malformed("a Python function did nothing when it was called in the booted memory")
     content = bytearray(memory.read(store, 0, memory.data_len(store)))
-    found = {"entries": entries, "spares": [_place(content, name[1:].encode()) for name in spares]}
-    record = json.dumps({**found, "buffer": _place(content, _MARK)}).encode()
+    found = {"entries": entries, "call": _CALLS[plan.compiled], "places": len(PLACES) + len(own)}
+    found |= {"spares": [_place(content, name[1:].encode()) for name in spares], "buffer": _place(content, _MARK)}
+    record = json.dumps(found).encode()
     if len(record) > RECORD_BYTES - 4:
         raise Malformed("the stack of the boot has no room for the record")
     content[RECORD : RECORD + 4 + len(record)] = len(record).to_bytes(4, "little") + record
-    size = -(-(len(content) + _STACK_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
-    image = with_stack(bake(module, bytes(content).ljust(size, b"\0")), size)
-    return wasmtime.Module(engine, prepare(image, inspect(image, TRUSTED))).serialize()
+    size = -(-(len(content) + behind) // _ROUND_BYTES) * _ROUND_BYTES
+    return content.ljust(size, b"\0")
 
 
 def _place(memory: bytearray, content: bytes) -> int:
-    """Return the only place of these bytes in the memory."""
     place = memory.find(content)
     if place < 0 or memory.find(content, place + 1) >= 0:
         raise Malformed(f"{content[:20]!r} is not in the memory exactly once")

@@ -3,9 +3,7 @@
 It gets a plan (``plan.py``) and the descriptor for its report (``engine.py``). The guest's standard streams are this
 process's own.
 
-The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
-in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
-then the process reports and exits. If that fails too, the host kills the process a moment later.
+The guest runs on a thread with a stack of known size. The host keeps its time and kills this process when that is over.
 
 The host starts the program before it has a plan (``wait``): forked when its jail is made, and warmed up.
 """
@@ -20,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
+from ..gate import lockdown
 from .binary import PAGE_BYTES, Caps, Malformed
 from .embedder import JavaScriptEmbedder
 from .engine import (
@@ -35,15 +34,13 @@ from .engine import (
 )
 from .guest_fetch import WHERE
 from .guest_files import Folders
-from .host_line import receive_order
+from .host_line import CALL, NEXT, receive_order
 from .plan import BakePlan, BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
 from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry, make_booted
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
 
-#: How long a stopped guest may take to return, in seconds, before the process exits.
-_GRACE_S = 0.1
 #: Native stack besides the guest's own, for the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
 #: The descriptor of the channel to the host, for the report and for questions.
@@ -63,7 +60,7 @@ class GuestThread:
         self.store = wasmtime.Store(parts.engine)
         self.memory: wasmtime.Memory | None = None
         self.refused: wasmtime.Global | None = None
-        self.ending = GuestEnding(end="epoch", message="stopped while waiting in a host call")
+        self.ending: GuestEnding
         self.failure: BaseException | None = None
         self._ours = True
 
@@ -84,7 +81,6 @@ class GuestThread:
         plan, store = self.plan, self.store
         module = self.parts.module(plan.module)
         store.set_limits(plan.memory_bytes, Caps.table_elements, instances=1, tables=8, memories=1)
-        store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
         wasi = self._own_wasi(module)
@@ -107,7 +103,9 @@ class GuestThread:
             wasi.memory, wasi.store = self.memory, store
         if plan.booted and self.memory is not None:
             image = ImageEntry(self.memory, store, exports[TABLE])
-            image.name_mounts([folder.guest for folder in plan.preopens[len(PLACES) :]])
+            image.name_mounts([folder.guest for folder in plan.preopens])
+            if plan.line is not None and not image.call("turn"):
+                raise wasmtime.WasmtimeError("the functions of the host could not be offered")
             image.run_program(plan.argv, plan.env)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
@@ -129,7 +127,9 @@ class GuestThread:
 
         def answer(message: bytes) -> bytes:
             assert line is not None
-            return json.dumps({"functions": line.listing}).encode() if message == b"{}" else line.answer(message)
+            if message == NEXT:
+                return json.dumps({"call": "offer", "arguments": [line.listing]}).encode()
+            return line.answer(message.removeprefix(CALL))
 
         wasi = PlainWasi(plan.argv, plan.env, letter_box=LETTER_BOX if calls else -1, letter=answer)
         wasi.give(plan.preopens)
@@ -220,7 +220,7 @@ class _AskedInput:
 
 
 def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
-    """Run the plan on a thread while this thread keeps the time; uses the parts made in advance if they fit."""
+    """Run the plan on a thread with a stack of its own; uses the parts made in advance if they fit."""
     for folder in plan.preopens:
         if not os.path.isdir(folder.host):
             return GuestEnding(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
@@ -231,10 +231,7 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
     thread.start()
-    thread.join(None if plan.asks else plan.deadline_s)
-    if thread.is_alive():
-        guest.parts.engine.increment_epoch()
-        thread.join(_GRACE_S)
+    thread.join()
     if guest.failure is not None:
         raise guest.failure
     return guest.ending
@@ -302,14 +299,10 @@ _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 
 def wait(order: int, arguments: list[str]) -> None:
-    """Warm up, wait for the order on this descriptor, and carry it out; never returns.
-
-    The arguments are the file of the compiled module that will most likely be needed, and the settings of its engine,
-    if that is known.
-    """
+    """Warm up with the module that is likely needed, wait for the order on this descriptor and carry it out."""
     # The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports: a
     # guest that does nothing runs through the same code, so that the user's run does not wait for them.
-    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
+    with os.fdopen(lockdown.memfd_create("nothing", 0), "wb") as file:
         file.write(_COMPILED)
         file.flush()
         run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))

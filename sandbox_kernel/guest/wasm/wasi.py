@@ -151,17 +151,13 @@ class PlainWasi(GuestMemory):
         letter: Callable[[bytes], bytes] = bytes,
     ) -> None:
         self._argv = [word.encode() + b"\0" for word in argv]
-        self.set_env(env or {})
+        self._env = [f"{name}={value}".encode() + b"\0" for name, value in (env or {}).items()]
         self._letter_box, self._letter = letter_box, letter
         self._asked, self._answer = bytearray(), b""
         #: Called with stream and data; called with the most bytes of standard input.
         self.write: Callable[[int, bytes], None] = write_all
         self.read_input: Callable[[int], bytes] = lambda _size: b""
         self.give([])
-
-    def set_env(self, env: Mapping[str, str]) -> None:
-        """Set the variables of the guest, which reads them when it starts."""
-        self._env = [f"{name}={value}".encode() + b"\0" for name, value in env.items()]
 
     def give(self, preopens: Sequence[Preopen]) -> list[str]:
         """Give the guest these folders instead of any before; returns their names in the order of descriptors."""
@@ -272,7 +268,6 @@ class PlainWasi(GuestMemory):
         return descriptor
 
     def _preopened(self, number: int) -> bytes:
-        """Return the name of a folder that the guest was given."""
         handle = self._handle(number)
         if handle.descriptor >= 0:
             raise WasiRefusal(BAD_DESCRIPTOR)

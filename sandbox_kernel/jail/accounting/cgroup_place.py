@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
+from sandbox_kernel.util.linux_calls import closed_after, pidfd_open, pidfd_send_signal
 from sandbox_kernel.util.values import dataclass
 
 #: The group, inside the place, of a host that had to move.
@@ -82,8 +83,7 @@ def sweep(parent: str) -> None:
 
 
 def _sweep_place(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
         if os.fstat(fd).st_uid != os.geteuid():
             return
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its host lives
@@ -94,8 +94,6 @@ def _sweep_place(folder: str) -> None:
                 time.sleep(0.001)
         _removed(f"{folder}/{_HOST}")
         _removed(folder)
-    finally:
-        os.close(fd)
 
 
 def _locked_folder(parent: str) -> tuple[str, int]:
@@ -126,14 +124,10 @@ def _kill(leaf: str) -> None:
         write(f"{leaf}/cgroup.kill", "1")
         return
     for pid in map(int, read(f"{leaf}/cgroup.procs").split()):
-        with contextlib.suppress(OSError):
-            fd = os.pidfd_open(pid)
-            try:
-                # The pid may belong to another process by now; the descriptor cannot.
-                if str(pid) in read(f"{leaf}/cgroup.procs").split():
-                    signal.pidfd_send_signal(fd, signal.SIGKILL)
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError), closed_after(pidfd_open(pid)) as fd:
+            # The pid may belong to another process by now; the descriptor cannot.
+            if str(pid) in read(f"{leaf}/cgroup.procs").split():
+                pidfd_send_signal(fd, signal.SIGKILL)
 
 
 def _removed(folder: str) -> bool:
@@ -319,14 +313,14 @@ def own_chain(groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]])
     if folder is None:
         return ()
     top = os.path.normpath(mounted[""][0])
-    found = [look(folder)]
+    found = [read_group(folder)]
     while folder != top:
         folder = os.path.dirname(folder)
-        found.append(look(folder))
+        found.append(read_group(folder))
     return tuple(found)
 
 
-def look(folder: str) -> Group:
+def read_group(folder: str) -> Group:
     """Read one version 2 group."""
     processes = _text(f"{folder}/cgroup.procs")
     kind = _text(f"{folder}/cgroup.type")

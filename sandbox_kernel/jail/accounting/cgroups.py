@@ -2,17 +2,19 @@
 
 Tried in this order: version 2 with memory and pids, version 1 hierarchies that this process may write, a scope from the
 user's service manager. A process does this once: it makes one place for all its leaves (``cgroup_place.py``). It moves
-no process but itself, and only if it must (``cgroup_place.py``).
+no process but itself, and only if it must: moving all of a group broke the next kernel of the same server.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox_kernel.jail.accounting.cgroup_place import (
     GROUP_PREFIX,
@@ -29,11 +31,18 @@ from sandbox_kernel.jail.accounting.cgroup_place import (
     sweep,
     why_none,
 )
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, LEAST_PAGE_MEMORY_MB, MIB
 from sandbox_kernel.util.values import dataclass
 
-__all__ = ["GROUP_PREFIX", "Hierarchies", "find_hierarchies", "shortfall"]
+__all__ = ["GROUP_PREFIX", "Hierarchies", "find_hierarchies", "page_memory_mb", "shortfall"]
 
 _SYSTEMD = "/run/systemd/system"
+#: By hierarchy: the files of the limit and of what is used, and the name of what of it can be taken back.
+_MEMORY_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+_STEP_MB = 256
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,40 @@ def _result() -> _Search:
         if _search is None:
             _search = _look_around()
         return _search
+
+
+@functools.cache
+def page_memory_mb() -> int:
+    """Return the memory limit where a person looks on, in MB: a quarter of the machine's, or of the container's.
+
+    More where that is very little, never more than was free when this process asked first.
+    """
+    found = [_machine_memory()]
+    with contextlib.suppress(OSError):
+        found += _memory_of_groups(own_groups(), mounts())
+    total, free = (min(each[index] for each in found) // MIB for index in (0, 1))
+    share: int = min(max(total // 4, LEAST_PAGE_MEMORY_MB), free)
+    return max(DEFAULT_SESSION_MEMORY_MB, share - share % _STEP_MB)
+
+
+def _machine_memory() -> tuple[int, int]:
+    """Return the memory of the machine, and what of it is free, in bytes."""
+    with open("/proc/meminfo") as file:
+        known = {line.split(":")[0]: int(line.split()[1]) << 10 for line in file}
+    return known["MemTotal"], known["MemAvailable"]
+
+
+def _memory_of_groups(groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]]) -> Iterator[tuple[int, int]]:
+    """Return, for each group around this process that has a limit of memory, that limit and what is free of it."""
+    for name, (limit, used, cache) in _MEMORY_FILES.items():
+        folder = own_folder(name, groups, mounted) or ""
+        while folder.startswith(f"{mounted.get(name, ('/', ''))[0]}/"):
+            with contextlib.suppress(OSError, ValueError):  # a group may have no limit, or the word ``max``
+                most = int(read(f"{folder}/{limit}"))
+                words = read(f"{folder}/memory.stat").split()
+                cached = int(words[words.index(cache) + 1])  # the kernel takes it back when memory is needed
+                yield most, most - int(read(f"{folder}/{used}")) + cached
+            folder = os.path.dirname(folder)
 
 
 def _leave() -> None:
@@ -253,7 +296,6 @@ def enter_scope(timeout_s: float = TIMEOUT_S) -> None:
 
 
 def _start_scope(name: str) -> None:
-    """Request the scope and wait until it exists."""
     try:
         from jeepney import DBusAddress, MatchRule, message_bus, new_method_call
         from jeepney.io.blocking import open_dbus_connection

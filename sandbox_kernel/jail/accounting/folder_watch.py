@@ -1,6 +1,6 @@
 """Measures the private folder of a jail that has no file system of its own. Best effort.
 
-A program may make a million files between two ticks, so each look continues where the last one stopped and takes a few
+A program may make a million files between two ticks, so each call continues where the last one stopped and takes a few
 milliseconds; longer while the whole file system loses more space than the jail may use. It follows no link, and goes up
 only to the same folder that it came down from. Deleted files that are still held take space too and are found through
 the jail's processes (``deleted_files``).
@@ -19,7 +19,7 @@ from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
 from sandbox_kernel.jail.accounting.processes import descriptor_tables, has_memory, speaker
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Seconds for a normal look, for a look while space is vanishing, and for the last look of a run.
+#: Seconds for a normal measurement, for one while space is vanishing, and for the last one of a run.
 _LOOK_S, _URGENT_S, _LAST_S = 0.004, 0.05, 5.0
 #: After a search for deleted files, the pause is this many times as long as the search took.
 _REST = 10
@@ -53,9 +53,9 @@ class FolderWatch:
         self._before = _taken(path)
         self._urgent = False
 
-    def look(self, *, last: bool = False) -> Disk:
+    def measure(self, *, last: bool = False) -> Disk:
         """Continue the pass for a moment. ``last`` starts a new one and takes the time for the whole folder."""
-        found = self._look(last=last)
+        found = self._measure(last=last)
         if found.over:
             self.forget()
         return found
@@ -65,7 +65,7 @@ class FolderWatch:
         self._deleted, self._rest_until = Deleted(), 0.0
         self._begin()
 
-    def _look(self, *, last: bool) -> Disk:
+    def _measure(self, *, last: bool) -> Disk:
         now = time.monotonic()
         urgent = self._room_vanishes()
         if now >= self._rest_until and not last:
@@ -150,7 +150,6 @@ class FolderWatch:
 
 
 def _taken(path: str) -> tuple[int, int]:
-    """Return the used bytes and files of the file system of a path."""
     found = os.statvfs(path)
     return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
 
@@ -199,8 +198,8 @@ class Deleted:
         return sum(self.sizes.values())
 
 
-def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Deleted:
-    """Find deleted files of a device that these processes hold; ``thorough`` also checks threads and mappings."""
+def deleted_files(pids: Iterable[int], device: int | None, *, thorough: bool) -> Deleted:
+    """Find deleted files of a device, or of all, that these processes hold; ``thorough`` also checks mappings."""
     found = Deleted()
     for pid in pids:
         try:
@@ -215,7 +214,7 @@ def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Delete
     return found
 
 
-def _in_descriptors(task: str, device: int, found: Deleted, *, in_flight: bool) -> None:
+def _in_descriptors(task: str, device: int | None, found: Deleted, *, in_flight: bool) -> None:
     try:
         names = os.listdir(f"{task}/fd")
     except FileNotFoundError:
@@ -230,20 +229,20 @@ def _in_descriptors(task: str, device: int, found: Deleted, *, in_flight: bool) 
             _note(info, device, found)
 
 
-def _note(info: os.stat_result, device: int, found: Deleted) -> None:
-    if info.st_nlink == 0 and stat.S_ISREG(info.st_mode) and info.st_dev == device:
+def _note(info: os.stat_result, device: int | None, found: Deleted) -> None:
+    if info.st_nlink == 0 and stat.S_ISREG(info.st_mode) and device in (None, info.st_dev):
         found.sizes[info.st_ino] = info.st_blocks * _BLOCK
 
 
-def _in_mappings(task: str, device: int, found: Deleted) -> None:
+def _in_mappings(task: str, device: int | None, found: Deleted) -> None:
     number = task.rpartition("/")[2]
-    place = f"{os.major(device):02x}:{os.minor(device):02x}".encode()
+    place = None if device is None else f"{os.major(device):02x}:{os.minor(device):02x}".encode()
     with open(f"/proc/{task}/maps", "rb") as file:
         for line in file:
             if not line.endswith(_DELETED):
                 continue
             addresses, _, _, where, inode = line.split(maxsplit=5)[:5]
-            if where == place and int(inode) not in found.sizes:
+            if place in (None, where) and int(inode) not in found.sizes:
                 try:
                     _note(os.stat(f"/proc/{number}/map_files/{addresses.decode()}"), device, found)
                 except PermissionError:  # only root may read it

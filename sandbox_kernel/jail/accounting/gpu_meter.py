@@ -7,11 +7,11 @@ time between two counts. The package ``nvidia-ml-py`` is imported only for a san
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Collection
 
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, install_line
+from sandbox_kernel.jail.proof_record import read_link
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.gpu import GpuRule
 
@@ -22,10 +22,7 @@ _MACHINE_PIDS = "pid:[4026531836]"
 
 
 class GpuMeter:
-    """Counts one sandbox that may use a GPU; ``check_gpu_limit`` has checked that it can count if there is a limit.
-
-    ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
-    """
+    """Counts one sandbox that may use a GPU, at every tick (``exceeded``); ``peak_bytes`` is the most that was seen."""
 
     def __init__(self, members: Callable[[], Collection[int]], limit_mb: int | None) -> None:
         self._members, self._limit_mb, self._counts = members, limit_mb, open_counts()
@@ -70,11 +67,7 @@ class Nvml:
 @functools.lru_cache(maxsize=1)
 def open_counts() -> Nvml | str:
     """Return the driver's list, or why it cannot be read here."""
-    try:
-        place = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        place = ""
-    if place != _MACHINE_PIDS:
+    if read_link("/proc/self/ns/pid") != _MACHINE_PIDS:
         return (
             "the driver counts by the machine's own pids, which this container does not see (start it with --pid=host)"
         )

@@ -1,6 +1,6 @@
 """Limits and counts memory, processes and CPU time of one sandbox.
 
-With ``CgroupMeter`` the kernel limits and counts. ``Meter`` itself is used where no control group can be made.
+With ``CgroupMeter`` the kernel limits and counts. ``Meter`` itself, the *watchdog*, serves hosts without any.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ from sandbox_kernel.jail.accounting.processes import (
     usage,
 )
 from sandbox_kernel.util.values import dataclass
-
-#: How often the watch loop checks all limits, with control groups too.
-TICK_S = 0.02
-#: How often the memory use of a run is reported.
-USAGE_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Meter:
         self._cpu_before = 0.0
         self._memory_bytes = self._peak = 0
         self._cpu = 0.0
-        #: The own CPU time of each process at the last look, and the sum of those that are gone since ``arm``. The
+        #: The own CPU time of each process at the last count, and the sum of those that are gone since ``arm``. The
         #: kernel adds the time of a child to its parent's only where the parent waits for it.
         self._own: Mapping[tuple[int, bytes], float] = {}
         self._own_gone = 0.0
@@ -116,7 +111,7 @@ class Meter:
     def _tree(self) -> list[int]:
         return [] if self._pid is None else tree(self._pid)
 
-    def _look(self, pids: list[int]) -> Usage:
+    def _count(self, pids: list[int]) -> Usage:
         seen = usage(pids)
         self._own_gone += sum(spent for who, spent in self._own.items() if who not in seen.own_seconds)
         self._own = seen.own_seconds
@@ -148,7 +143,7 @@ class Meter:
         growing process changes faster than its page tables can be read, so it is stopped before it is measured.
         """
         pids = self._tree()
-        seen = self._look(pids)
+        seen = self._count(pids)
         self._full = self._full or seen.tasks >= self._processes
         self._crowded = seen.tasks > self._most_processes
         # Kept apart: the mapped part of these files is in the other sum already.
@@ -170,15 +165,12 @@ class Meter:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all processes so far."""
-        self._look(self._tree())
+        self._count(self._tree())
         return self._cpu
 
-    def last_look(self) -> None:
-        """Count processes once more, now: before a cell begins, and when a program has just ended or will be killed.
-
-        A fork bomb may reach the limit and end, while its children are still there.
-        """
-        seen = self._look(self._tree())
+    def recount(self) -> None:
+        """Count processes once more, now: a fork bomb may reach the limit and end while its children are there."""
+        seen = self._count(self._tree())
         self._full = self._full or seen.tasks + 1 >= self._processes
 
     def too_many_processes(self) -> bool:
@@ -223,11 +215,7 @@ _SHARED = {1: "total_shmem", 2: "shmem"}
 
 
 class CgroupMeter(Meter):
-    """Limits by a control group of the sandbox alone: made before it starts, removed after its end.
-
-    The kernel's counters there (``memory.events``, ``memory.oom_control``, ``pids.events``) are the evidence of how a
-    run ended.
-    """
+    """Limits by a control group of the sandbox alone, whose counters are the evidence of how a run ended."""
 
     exact = True
 
@@ -266,6 +254,9 @@ class CgroupMeter(Meter):
             swap, no_swap = "memory.swap.max", "0"
         else:
             write(f"{self._memory}/memory.limit_in_bytes", str(memory_bytes))
+            # Version 1 counts the buffers of TCP and UDP only where they have a limit of their own.
+            with contextlib.suppress(OSError):
+                write(f"{self._memory}/memory.kmem.tcp.limit_in_bytes", str(memory_bytes // 8))
             swap, no_swap = "memory.memsw.limit_in_bytes", str(memory_bytes)
         with contextlib.suppress(OSError):  # the file is missing when swap is not accounted
             write(f"{self._memory}/{swap}", no_swap)
@@ -297,7 +288,7 @@ class CgroupMeter(Meter):
     def usage_bytes(self) -> int:
         """See ``Meter``. Counts caches that can be reclaimed too; 0 for a group that was removed."""
         try:
-            return _number(f"{self._memory}/{_USAGE[self._version]}") or 0
+            return _counter(f"{self._memory}/{_USAGE[self._version]}") or 0
         except OSError as error:
             # A host that is short of descriptors for a moment: the kernel's own limit holds meanwhile.
             if error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -306,19 +297,18 @@ class CgroupMeter(Meter):
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""
-        found = _table(f"{self._memory}/memory.stat")
-        return found.get(_ANONYMOUS[self._version], 0) + found.get(_SHARED[self._version], 0)
+        return (_counter(f"{self._memory}/memory.stat", _ANONYMOUS[self._version]) or 0) + self.files_bytes()
 
     def files_bytes(self) -> int:
         """See ``Meter``. Counts memory file systems."""
-        return _table(f"{self._memory}/memory.stat").get(_SHARED[self._version], 0)
+        return _counter(f"{self._memory}/memory.stat", _SHARED[self._version]) or 0
 
     def release(self) -> None:
         """See ``Meter``. Nothing is stopped for measuring."""
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return _table(self._kills).get("oom_kill", 0) > 0
+        return bool(_counter(self._kills, "oom_kill"))
 
     def cpu_seconds(self) -> float:
         """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
@@ -329,10 +319,10 @@ class CgroupMeter(Meter):
 
     def _counted_cpu(self) -> float | None:
         """Return the CPU time of all processes that ever ran in the group; None without a version 2 group."""
-        spent = None if self._unified is None else _table(f"{self._unified}/cpu.stat").get("usage_usec")
+        spent = None if self._unified is None else _counter(f"{self._unified}/cpu.stat", "usage_usec")
         return None if spent is None else spent / 1e6
 
-    def last_look(self) -> None:
+    def recount(self) -> None:
         """See ``Meter``. Nothing to do where the kernel has counted the processes."""
         if self._pids is None:
             self._full = self._full or usage(self.members()).tasks + 1 >= self._processes
@@ -362,12 +352,12 @@ class CgroupMeter(Meter):
 
     def read(self) -> Reading:
         """See ``Meter``."""
-        refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
+        refused = 0 if self._pids is None else _counter(f"{self._pids}/pids.events", "max")
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = _table(self._kills).get("oom_kill", 0)
-        peak = _number(f"{self._memory}/{_PEAK[self._version]}", self._peak_fd)
-        return Reading(kills > 0, refused > 0 or self._full, peak, cpu, oom_kills=kills)
+        kills = _counter(self._kills, "oom_kill") or 0
+        peak = _counter(f"{self._memory}/{_PEAK[self._version]}", fd=self._peak_fd)
+        return Reading(kills > 0, bool(refused) or self._full, peak, cpu, oom_kills=kills)
 
     def close(self) -> bool:
         """Remove the group; returns False while a process in it is still dying."""
@@ -385,22 +375,17 @@ class CgroupMeter(Meter):
         return True
 
 
-def _content(path: str, fd: int = -1) -> bytes:
-    """Return a file of a group, also by its descriptor; empty if this kernel has no such file or the group is gone."""
+def _counter(path: str, name: str = "", fd: int = -1) -> int | None:
+    """Return the number in a file of a group, also by its descriptor, or the number behind ``name`` in a table.
+
+    None for the word ``max``, and if this kernel has no such file or name, or the group is gone.
+    """
     try:
-        return os.pread(fd, 64, 0) if fd >= 0 else read_once(path)
+        text = os.pread(fd, 64, 0) if fd >= 0 else read_once(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENODEV):
             raise
-        return b""
-
-
-def _number(path: str, fd: int = -1) -> int | None:
-    text = _content(path, fd)
+        return None
+    if name:
+        text = (b"\n" + text).partition(f"\n{name} ".encode())[2].partition(b"\n")[0]
     return int(text) if text.strip().isdigit() else None
-
-
-def _table(path: str) -> dict[str, int]:
-    """Return names and numbers from a file of the kernel; a limit may be the word ``max``."""
-    words = _content(path).decode().split()
-    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}

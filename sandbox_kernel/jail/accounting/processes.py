@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 
+from sandbox_kernel.util.linux_calls import closed_after, pidfd_open, pidfd_send_signal
 from sandbox_kernel.util.values import dataclass
 
 # Reads one process from /proc, also when its main thread has ended and others still run.
@@ -71,10 +72,7 @@ def tasks(pid: int) -> list[str]:
 
 
 def speaker(pid: int) -> str:
-    """Return the folder below /proc where memory and files of a process can be read.
-
-    It is the folder of the process, or of a thread that still runs. For a process that is gone it has no content.
-    """
+    """Return the folder below /proc of a process, or of a thread of it that still runs, where it can be read."""
     fields = stat(pid)
     if not fields or fields[0] not in _ENDED:
         return str(pid)
@@ -112,10 +110,7 @@ def with_memory(pid: int) -> list[bytes]:
 
 
 def descriptor_tables(pid: int) -> Iterator[str]:
-    """Return a folder below /proc for each table of open files that a process has.
-
-    Threads usually share one table, but need not. If the kernel cannot say which share, every thread is returned.
-    """
+    """Return a folder below /proc for each table of open files of a process; its threads usually share one."""
     first: list[str] = []
     found = tasks(pid)
     if len(found) < 2:
@@ -215,10 +210,7 @@ def _by_parents() -> dict[int, list[int]]:
 
 
 def living(pids: Iterable[int]) -> dict[int, int]:
-    """Return those that still run, with their start times, because a pid may be reused.
-
-    A process whose main thread has ended runs as long as one of its threads does.
-    """
+    """Return those of which a thread still runs, with their start times, because a pid may be reused."""
     found = {}
     for pid in pids:
         fields = stat(pid)
@@ -302,13 +294,9 @@ def memory_file_bytes(pids: list[int]) -> int:
 
 def signal_same(pid: int, started: int, number: signal.Signals) -> None:
     """Signal a process that ``living`` found, but not another one that got its pid since."""
-    with contextlib.suppress(OSError):
-        fd = os.pidfd_open(pid)
-        try:
-            if living((pid,)).get(pid) == started:
-                signal.pidfd_send_signal(fd, number)
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), closed_after(pidfd_open(pid)) as fd:
+        if living((pid,)).get(pid) == started:
+            pidfd_send_signal(fd, number)
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:

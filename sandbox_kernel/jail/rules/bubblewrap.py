@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import BackendUnavailable, EnforcerUnavailable
-from sandbox_kernel.jail.walls import CELL, GUEST, HERE, INNER_UID, LATE_PLACES, WORK, Walls
+from sandbox_kernel.jail.walls import CELL, GUEST, HERE, INNER_UID, LATE_PLACES, TMP, WORK, Walls, own_path
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 
@@ -28,7 +28,7 @@ WEAKNESSES = (
 )
 #: Parts of the host's /etc that programs need and that contain no secrets.
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
-_OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
+_OWN_ETC = ("passwd", "group", "hosts")
 #: Capabilities in the sandbox's own user namespace. The gate uses them to set the sandbox's share of the user's quotas,
 #: and drops them before it does anything else (``guest/gate/lockdown.py``).
 _GATE_RIGHTS = ("--cap-add", "CAP_SYS_RESOURCE", "--cap-add", "CAP_SETPCAP")
@@ -74,11 +74,15 @@ def system_layout() -> list[str]:
     return args
 
 
-def etc_layout(guest_dir: str) -> list[str]:
-    """Return arguments for a minimal /etc: our own users and names, and what loaders, TLS and clocks read."""
+def etc_layout(guest_dir: str, *, serves: bool) -> list[str]:
+    """Return arguments for a minimal /etc: our own users and names, and what loaders, TLS and clocks read.
+
+    A kernel (``serves``) asks its own loopback for names: nobody listens there, and that it asked is counted.
+    """
     args = ["--perms", "0755", "--dir", "/etc"]
     for name in _OWN_ETC:
         args += ["--ro-bind", f"{guest_dir}/etc/{name}", f"/etc/{name}"]
+    args += ["--ro-bind", f"{guest_dir}/etc/nsswitch{'-asked' if serves else ''}.conf", "/etc/nsswitch.conf"]
     for name in HOST_ETC:
         args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return args
@@ -125,7 +129,7 @@ def bubblewrap_args(
         "--as-pid-1",
     ]  # fmt: skip
     args += system_layout()
-    args += etc_layout(place.get(guest_dir, guest_dir))
+    args += etc_layout(place.get(guest_dir, guest_dir), serves=walls.serves)
     # Empty folders that programs list or expect, or where a running session is shown more (``late_grants.py``). No
     # user's home is shown.
     for folder in (*LATE_PLACES, "/run"):
@@ -148,6 +152,9 @@ def bubblewrap_args(
     if walls.here is not None:
         # Only in the root of a template. Each jail mounts a layer over it and hides this path (``namespaces.py``).
         args += ["--ro-bind", place.get(walls.here, walls.here), HERE]
+        own, _ = own_path(walls)
+        if own and not own.startswith(f"{TMP}/"):  # each jail has a /tmp of its own
+            args += [*parent_folders([Grant(own, own, False)]), "--perms", "0755", "--dir", own]
     args += ["--remount-ro", "/", "--chdir", WORK]
     if seccomp_fd is not None:
         args += ["--seccomp", str(seccomp_fd)]

@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.root_user import held_capabilities, is_closed, reachable_by_all
@@ -20,6 +20,7 @@ from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import own_places
+from sandbox_kernel.util.values import dataclass
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
@@ -96,11 +97,7 @@ def landlock_abi() -> int:
 
 
 def landlock_plan(
-    reads: Sequence[str],
-    writes: Sequence[str],
-    *,
-    abi: int,
-    devices: Sequence[str] = (),
+    reads: Sequence[str], writes: Sequence[str], *, abi: int, devices: Sequence[str] = ()
 ) -> LandlockPlan:
     """Return a plan that allows reading and executing below ``reads``, and all but device nodes below ``writes``.
 
@@ -132,8 +129,8 @@ def landlock_plan(
 def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool = True) -> tuple[str, ...]:
     """Return what this tier does not stop on a kernel with this ABI, one sentence each, for the report.
 
-    It assumes the filter of this tier: ``build_filter(arch, families=(), shared_ids=True, shared_files=True)``.
-    Sandboxes with their own user need no ``shared_files``: they own nothing outside.
+    It assumes the filter of ``open_spec``, with ``refuse_shared_ids`` and ``refuse_metadata``. Sandboxes with their own
+    user need no ``refuse_metadata``: they own nothing outside.
     ``true_access``: root can make ``access()`` respect the capabilities of that user (CAP_SETPCAP).
     """
     who = (*_OWN_USER, *(() if true_access else _UNTRUE_ACCESS)) if own_user else _SAME_USER
@@ -141,11 +138,7 @@ def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool =
 
 
 def _known(since: tuple[tuple[int, int], ...], abi: int) -> int:
-    bits = 0
-    for version, right in since:
-        if abi >= version:
-            bits |= right
-    return bits
+    return sum(right for version, right in since if abi >= version)
 
 
 def _check_nesting(reads: Sequence[str], writes: Sequence[str]) -> None:
@@ -214,7 +207,9 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     arch = seccomp.host_arch()
     # An own user can change modes and times of its own files only, unless it may override permissions.
     shared = uid is None or CAP_DAC_OVERRIDE in capabilities
-    program = seccomp.build_filter(arch, families=(), shared_ids=True, shared_files=shared, serves_unix=walls.serves)
+    program = seccomp.build_filter(
+        arch, families=(), refuse_shared_ids=True, refuse_metadata=shared, serves_unix=walls.serves
+    )
     filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
     return replace(spec, uid=uid, capabilities=capabilities, landlock=plan, seccomp=filters)
 
@@ -253,10 +248,7 @@ def _capabilities(walls: Walls, places: Places, writes: Sequence[str], abi: int)
 
 
 def in_place_paths(grants: Iterable[Grant], enforcer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths that may be read and those that may be written. Raises ``PolicyViolation`` if one needs a mount.
-
-    A target that is a link to its source needs none: the program follows the link.
-    """
+    """Return the paths that may be read and written; ``PolicyViolation`` if one, but for a link, needs a mount."""
     reads: list[str] = []
     writes: list[str] = []
     for grant in grants:

@@ -126,14 +126,19 @@ _ABSENT = (
     *("get_mempolicy", "lsm_get_self_attr", "lsm_list_modules", "file_getattr", "file_setattr", "rseq_slice_yield"),
     *("afs_syscall", "getpmsg", "putpmsg", "security", "tuxcall", "vserver", "uprobe"),
 )
+#: Access lists of files in memory take 256 KB each, which no control group counts. Programs take it as a file system
+#: that has no attributes.
+_ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat")
+#: Refused behind Landlock alone (``refuse_shared_ids``, with ``_own_process_rules``), and where memory is watched.
 _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
 )
-#: Landlock does not control these. A file that is open can still be changed through its descriptor.
+#: Refused behind Landlock alone (``refuse_metadata``), which does not control these. A file that is open can still
+#: be changed through its descriptor.
 _FILE_METADATA = (
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat"),
-    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat"),
+    *("removexattr", "lremovexattr", "removexattrat"),
     *("inotify_init", "inotify_init1", "inotify_add_watch"),
 )
 
@@ -150,8 +155,11 @@ _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
 _SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
 _INTERNET_PROTOCOLS = (0, 6, 17)
 _NETLINK_ROUTE = 0
-#: SO_SNDBUF and SO_RCVBUF.
-_SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8)
+#: Options of sockets. Those that change nothing here: SO_SNDBUF, SO_RCVBUF and SO_RCVLOWAT, because what waits to be
+#: accepted counts for no control group. Those that are refused: programs for the kernel, whose compiled form takes from
+#: a memory that the whole machine shares, and keys of TCP, which nobody counts.
+_SOL_SOCKET, _BUFFER_SIZES, _KERNEL_PROGRAMS = 1, (7, 8, 18), (26, 50, 51, 52)
+_SOL_TCP, _TCP_KEYS = 6, (14, 32, 38)
 _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
@@ -159,7 +167,10 @@ _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 #: F_SETLEASE, F_NOTIFY, F_SETDELEG: with a file that it may only read, a program could keep others from opening it.
 _HOLDS_UP_OTHERS = (1024, 1026, 1044)
 _EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse(93), refuse(97)
-_EOPNOTSUPP = refuse(95)
+_EINVAL, _EOPNOTSUPP = refuse(22), refuse(95)
+#: What ``prctl`` may be asked for: up to PR_TIMER_CREATE_RESTORE_IDS, PR_SET_VMA and PR_SET_PTRACER. PR_FUTEX_HASH, the
+#: next one, makes the kernel take up to 2 GB that count for no process.
+_FIRST_UNREVIEWED, _HIGH_OPTIONS = 78, (0x53564D41, 0x59616D61)
 #: The call is not made, and returns 0.
 _NOTHING = refuse(0)
 _YES = give(ALLOW)
@@ -190,8 +201,8 @@ def build_filter(
     arch: str,
     *,
     families: tuple[int, ...] = DEFAULT_FAMILIES,
-    shared_ids: bool = False,
-    shared_files: bool = False,
+    refuse_shared_ids: bool = False,
+    refuse_metadata: bool = False,
     serves_unix: bool = False,
 ) -> bytes:
     """Return the base filter of every sandboxed process on the architecture ``arch``.
@@ -200,35 +211,41 @@ def build_filter(
         arch: See ``syscalls.py``.
         families: The address families that ``socket`` may open. Leave unix sockets out where files of the host are
             visible, because a program can write to a socket that is shown read-only. Connected pairs stay possible.
-        shared_ids: For jails without IPC and PID namespaces. Refuses System V and POSIX messages, and to change limits,
-            priority or scheduling of a process by its pid, which may be a process of the host.
-        shared_files: For jails without a mount namespace. Refuses to change mode, owner, times or attributes of a file
-            by its path, or to watch it, because Landlock does not control that. GNU ld needs ``chmod``, so leave it off
-            to compile.
+        refuse_shared_ids: For jails without IPC and PID namespaces. Refuses System V and POSIX messages, and to change
+            limits, priority or scheduling of a process by its pid, which may be a process of the host.
+        refuse_metadata: For jails without a mount namespace. Refuses to change mode, owner, times or attributes of a
+            file by its path, or to watch it, because Landlock does not control that. GNU ld needs ``chmod``, so leave
+            it off to compile.
         serves_unix: The program may listen on unix stream sockets, and connect to nothing: neither Landlock before
             ABI 9 nor a filter can tell which socket of the host a path leads to. Stream sockets send to peers only.
-
     """
-    refused = (*_REFUSED, *(_SYSV_IPC if shared_ids else ()), *(_FILE_METADATA if shared_files else ()))
+    refused = (*_REFUSED, *(_SYSV_IPC if refuse_shared_ids else ()), *(_FILE_METADATA if refuse_metadata else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
+    verdicts |= dict.fromkeys(_ATTRIBUTES, _EOPNOTSUPP)
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
         "socket": _socket_rule(families, serves_unix=serves_unix),
         "socketpair": _pair_rule(connected_only=AF_UNIX not in families),
+        "setsockopt": _option_rule(),
         "ioctl": (*load_argument(1), *unless_one_of(_TERMINAL_TRICKS, _YES), *_EPERM),
         "fcntl": (*load_argument(1), *unless_one_of(_HOLDS_UP_OTHERS, _YES), *refuse(22)),
         "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
         "mknod": _device_rule(1),
         "mknodat": _device_rule(2),
         "prlimit64": _limit_rule(),
+        "prctl": (
+            *load_argument(0),
+            *unless_one_of(_HIGH_OPTIONS, (instruction(JUMP_AT_LEAST, _FIRST_UNREVIEWED, 0, 1), *_EINVAL)),
+            *_YES,
+        ),
     }
-    if shared_ids:
+    if refuse_shared_ids:
         verdicts |= _own_process_rules()
     if serves_unix:
         verdicts["connect"] = _EPERM
         # libzmq sets the scheduling of its own threads to what it is, by their ids, and ends its process if it cannot.
         verdicts["sched_setscheduler"] = (*load_argument(0), *unless_equal(0, _NOTHING), *_YES)
-    if shared_files:
+    if refuse_metadata:
         # Without a path the call changes the open file: this is how futimens works.
         no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
         verdicts["utimensat"] = (*no_path, *_YES)
@@ -253,10 +270,10 @@ def build_step_filter(
 
     ``may_spawn`` is false when the policy allows no new processes. ``memory_is_watched`` is true when no control group
     limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
-    (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket, and
-    System V segments, queues and semaphores that no process has attached. The filter refuses both. ``memfd_create``
-    answers ENOSYS, as on an old kernel: libraries then use a file. Buffers of sockets count for no process either:
-    they stay as large as the system makes them.
+    (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket,
+    System V segments, queues and semaphores that no process has attached, and large pages of which a pipe was given a
+    byte (``vmsplice``). The filter refuses them. ``memfd_create`` answers ENOSYS, as on an old kernel: libraries then
+    use a file.
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
@@ -264,9 +281,7 @@ def build_step_filter(
         thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
         verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
-        sizes = (*load_argument(2), *unless_one_of(_BUFFER_SIZES, _YES), *_NOTHING)
-        verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
-        verdicts["setsockopt"] = (*load_argument(1), *unless_equal(_SOL_SOCKET, _YES), *sizes)
+        verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS, "vmsplice": _ENOSYS}
     return _program(arch, verdicts) if verdicts else None
 
 
@@ -299,6 +314,14 @@ def _socket_rule(families: tuple[int, ...], *, serves_unix: bool) -> Code:
     for family in sorted(set(families)):
         rule += when_equal(family, special.get(family, _YES))
     return (*rule, *_EAFNOSUPPORT)
+
+
+def _option_rule() -> Code:
+    """Let buffers of sockets stay as large as the system makes them, and refuse what takes uncounted memory."""
+    of_tcp = (*load_argument(2), *unless_one_of(_TCP_KEYS, _YES), *_EPERM)
+    others = (*when_equal(_SOL_TCP, of_tcp), *_YES)
+    programs = (*unless_one_of((*_BUFFER_SIZES, *_KERNEL_PROGRAMS), _YES), *unless_one_of(_BUFFER_SIZES, _EPERM))
+    return (*load_argument(1), *unless_equal(_SOL_SOCKET, others), *load_argument(2), *programs, *_NOTHING)
 
 
 def _pair_rule(*, connected_only: bool) -> Code:
@@ -339,13 +362,8 @@ def _own_process_rules() -> dict[str, Code]:
     by_id = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
     rules = dict.fromkeys(by_id, own_id)
     for name, process in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
-        rules[name] = (
-            *load_argument(0),
-            *unless_equal(process, _EPERM),
-            *load_argument(1),
-            *unless_equal(0, _EPERM),
-            *_YES,
-        )
+        own = (*load_argument(1), *unless_equal(0, _EPERM), *_YES)
+        rules[name] = (*load_argument(0), *unless_equal(process, _EPERM), *own)
     return rules
 
 

@@ -1,10 +1,10 @@
 """The only way out of a sandbox's empty network namespace: a forward proxy on the host, one for each sandbox.
 
-The listening socket is made inside the namespace and passed to the host as a descriptor, so only programs in that
-namespace can connect to it. They find the proxy through ``http_proxy`` and ``https_proxy``. Names are resolved on the
-host, and only those that the policy allows. All proxies of a process share one thread. Connections are accepted at a
-limited rate and wait in the kernel's queue of that jail otherwise, so that a program which connects in a loop does not
-keep the thread busy.
+The listening socket is made inside the namespace, at any free port, and passed to the host as a descriptor
+(``guest/gate/gate.py``), so only programs in that namespace can connect to it. They find the proxy through
+``http_proxy`` and ``https_proxy``. Names are resolved on the host, and only those that the policy allows. All proxies
+of a process share one thread. Connections are accepted at a limited rate and wait in the kernel's queue of that jail
+otherwise, so that a program which connects in a loop does not keep the thread busy.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ class EgressProxy:
         task.add_done_callback(self._listening.discard)
 
     async def _take(self, listener: socket.socket) -> None:
-        """Accept connections until cancelled; closes the listener."""
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
         turns, counted = float(_BURST), loop.time()

@@ -15,7 +15,7 @@ import h11
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.fetch_messages import MAX_HEADERS, Headers, forwardable
+from sandbox_kernel.net.fetch_messages import CONNECTION_HEADERS, MAX_HEADERS, Headers, forwardable
 from sandbox_kernel.net.fetch_policy import FetchRefused, refused
 from sandbox_kernel.net.proxy.relay import ClientGone, Link
 from sandbox_kernel.net.targets import Target, parse_endpoint, parse_url
@@ -27,13 +27,7 @@ _MOST_QUOTED = 200
 _HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
 #: What of a response is not for the program: what concerns one connection, and the header of our own refusals.
-_NOT_PASSED_ON = frozenset(
-    (
-        "x-sandbox-rule",
-        *("connection", "keep-alive", "proxy-connection", "proxy-authenticate"),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
-    )
-)
+_NOT_PASSED_ON = (CONNECTION_HEADERS - {"content-length"}) | {"x-sandbox-rule"}
 
 
 @dataclass(frozen=True)

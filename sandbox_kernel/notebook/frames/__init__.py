@@ -1,4 +1,1 @@
-"""Widgets and libraries in the frames of a page: the gate of their messages, and what travels once a notebook.
-
-Used by ``execution.py`` and the kernel. Everything that comes from a frame is hostile. Read ``comm_gate.py`` first.
-"""
+"""Widgets and libraries in frames. Frames are hostile: ``comm_gate.py`` decides which messages pass."""

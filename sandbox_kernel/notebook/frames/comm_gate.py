@@ -1,16 +1,14 @@
 """The gate between the widgets of one session and the pages that show them.
 
-It knows the open comms of its session with their state, so that no session can speak for the comms of another or of the
-kernel, and so that a page that is opened later gets the state as it is, and what was sent besides. At each state of the
-session that can be gone back to it makes a mark; when the session goes back, it makes the pages match that state again,
-and counts an *epoch*, so that messages of a page that were under way are refused.
+It knows the open comms of its session with their state: no session speaks for the comms of another or of the kernel,
+and a page that is opened later gets the state as it is. It makes a mark at each state that the session can go back to.
+When it goes back, pages get that state again, and a new *epoch* begins: messages of earlier ones are refused.
 
 Some widgets send more than state: commands to draw, or entries that are set and cleared at once (Plotly's figures).
 From the first of them on, a comm has a *journal*.
 
-A hostile session chooses what is kept, so values are kept as JSON text, counted for as long as anything refers to them:
-objects made of it would take many times the space. What several places share counts once, and equal large texts are
-kept once (each figure brings its library).
+A hostile session chooses what is kept. So values are kept as JSON text, because objects made of it take many times the
+space, and are counted for as long as anything refers to them. Equal large texts, such as libraries, are kept once.
 """
 
 from __future__ import annotations
@@ -19,12 +17,13 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+from sandbox_kernel.util.values import dataclass
 
 #: What one text takes besides its characters: objects, and its places in tables.
 OVERHEAD = 256
@@ -143,7 +142,7 @@ class OpenComm:
         return len(self.metadata.content) + self.first.characters + self.journal_size
 
     @property
-    def told_size(self) -> int:
+    def drawn_size(self) -> int:
         """The same with its buffers, in bytes."""
         return self.characters + sum(len(part.content) for part in self.first.buffers.values())
 
@@ -152,7 +151,7 @@ class OpenComm:
         data = state.data() if kind == "comm_open" else {**state.data(), "method": "update"}
         return self.with_data(kind, data, state.buffers.values())
 
-    def told(self) -> list[CommMessage]:
+    def journal_messages(self) -> list[CommMessage]:
         """Return the messages of its journal."""
         return [
             self.message("comm_msg", one)
@@ -199,7 +198,7 @@ def changed(comm: OpenComm, change: StateChange) -> OpenComm:
     now = merged(comm.now, [change])
     after = replace(comm, now=now, newest=frozenset(change.state))
     if comm.journal:
-        return _told(after, comm.first, change)
+        return _with_journal(after, comm.first, change)
     cleared = [name for name, entry in change.state.items() if entry.content == _NONE and name in comm.newest]
     was_set = {name: comm.now.state[name] for name in cleared if comm.now.state[name].content != _NONE}
     if not was_set:
@@ -208,7 +207,7 @@ def changed(comm: OpenComm, change: StateChange) -> OpenComm:
     others = {path: part for path, part in comm.now.buffers.items() if path not in parts}
     nothing = {name: change.state[name] for name in was_set}
     base = StateChange(state={**comm.now.state, **nothing}, buffers=others)
-    return _told(after, base, StateChange(state=was_set, buffers=parts), change)
+    return _with_journal(after, base, StateChange(state=was_set, buffers=parts), change)
 
 
 def without_journal(comm: OpenComm) -> OpenComm:
@@ -216,7 +215,7 @@ def without_journal(comm: OpenComm) -> OpenComm:
     return replace(comm, base=None, journal=(), journal_size=0)
 
 
-def _told(comm: OpenComm, base: StateChange, *news: StateChange | Command) -> OpenComm:
+def _with_journal(comm: OpenComm, base: StateChange, *news: StateChange | Command) -> OpenComm:
     """Return the comm with more in its journal. What is too much goes, the oldest first, into the state before it."""
     journal, size = [*comm.journal], comm.journal_size
     for one in news:
@@ -242,7 +241,7 @@ def _is_same_change(earlier: StateChange | Command, later: StateChange | Command
     return earlier.state.keys() == later.state.keys() and all(entry.content != _NONE for entry in values)
 
 
-MAX_COMMS = 2000
+MAX_OPEN_COMMS = 2000
 #: The most that all comms may hold together, with those of earlier states, in bytes.
 MAX_HELD = 256 << 20
 #: The most entries of one state.
@@ -301,7 +300,7 @@ class CommGate:
         """Take a message of the session; whether it is for one of its comms, and fits."""
         known = self._open.get(message.comm_id)
         if message.kind == "comm_open":
-            if known is not None or len(self._open) >= MAX_COMMS:
+            if known is not None or len(self._open) >= MAX_OPEN_COMMS:
                 return False
             metadata, now = self._store.json(message.metadata), change_of(message, self._store)
             return self._keep(OpenComm(name=message.comm_id, metadata=metadata, now=now))
@@ -317,7 +316,7 @@ class CommGate:
         elif message.data.get("method") == "custom":
             parts = tuple(Counted(self._store, part) for part in message.buffers)
             command = Command(content=self._store.json(dict(message.data)), parts=parts)
-            self._keep(_told(known, known.first, command))
+            self._keep(_with_journal(known, known.first, command))
         return True
 
     def has_closed(self, model: str) -> bool:
@@ -358,16 +357,16 @@ class CommGate:
         """Return what a page that was opened gets of a model; nothing when that is too large, or was sent too often."""
         self._spend(0)
         found = self.replay(model, int(self._room))
-        self._spend(sum(self._open[one.comm_id].told_size for one in found if one.kind == "comm_open"))
+        self._spend(sum(self._open[one.comm_id].drawn_size for one in found if one.kind == "comm_open"))
         return found
 
     def replay(self, model: str, most: int = MAX_HELD) -> list[CommMessage]:
-        """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now.
-
-        Returns nothing, before anything is decoded, where that is more than ``most`` bytes, or ``MAX_DRAWN`` of text.
-        """
+        """Return what a page needs to draw a model with all that it refers to; nothing where that is too much."""
         comms = self._open
-        links = dict.fromkeys(name for name, comm in comms.items() if _is_link(comm))
+        place = {name: at for at, name in enumerate(comms)}  # names are random: in their order no two runs are alike
+        kinds = {name: comm.now.state.get("_model_name") for name, comm in comms.items()}
+        named = (name for name, kind in kinds.items() if kind is not None and kind.content in _LINKS)
+        links = dict.fromkeys(name for name in named if comms[name].now.size <= _MAX_LINK)
         tied: dict[str, list[str]] = {}
         for link in links:
             for end in comms[link].now.names:
@@ -378,10 +377,10 @@ class CommGate:
             name = wanted.pop()
             if name in comms and name not in found:
                 found[name] = comm = comms[name]
-                size, characters = size + comm.told_size, characters + comm.characters
+                size, characters = size + comm.drawn_size, characters + comm.characters
                 if size > most or characters > MAX_DRAWN:
                     return []
-                wanted += sorted(comm.now.names)
+                wanted += sorted(comm.now.names & place.keys(), key=place.__getitem__)
                 # Nothing refers to a link, and its other end may be shown elsewhere.
                 wanted += tied.get(name, ())
         # A model comes after those that it refers to.
@@ -391,7 +390,7 @@ class CommGate:
         drawn = [comm if comm.first.names <= found.keys() else without_journal(comm) for comm in drawn]
         return [
             *(comm.message("comm_open", comm.first) for comm in drawn),
-            *(told for comm in drawn for told in comm.told()),
+            *(message for comm in drawn for message in comm.journal_messages()),
         ]
 
     def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
@@ -420,8 +419,3 @@ class CommGate:
                 self.is_outdated |= now.journal != was.journal
         self._open = dict(marked)
         return news
-
-
-def _is_link(comm: OpenComm) -> bool:
-    name = comm.now.state.get("_model_name")
-    return name is not None and name.content in _LINKS and comm.now.size <= _MAX_LINK

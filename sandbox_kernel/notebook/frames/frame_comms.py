@@ -1,7 +1,4 @@
-"""Carries messages between the widgets of our own kernel's sessions and the frames of its pages.
-
-What a page sends to a widget runs in its session as a small cell: under the same limits, one after the other.
-"""
+"""Carries messages between widgets of our kernel and frames. What a page sends runs in its session as a small cell."""
 
 from __future__ import annotations
 
@@ -15,11 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S, TARGET, GatedPages, ToWidget
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import COMM, comm_of_session
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, ids_apart
 
 #: The most messages of pages that wait for their session, and the most bytes that they take.
 MAX_WAITING, MAX_WAITING_BYTES = 200, 256 << 20
@@ -31,8 +30,9 @@ _BUSY = "[messages of this widget were not delivered: its session has not yet an
 class FrameComms:
     """The widgets of a notebook's sessions; a gate for each session. Thread-safe."""
 
-    def __init__(self, sessions: Callable[[], list[Session]]) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Callable[[], list[Session]], keep: Callable[[Mapping[str, object]], bool]) -> None:
+        """``keep`` keeps the library that a display is; False when it is none."""
+        self._sessions, self._keep = sessions, keep
         self._pages = GatedPages()
         self._lock = threading.Lock()
         self._unheard = threading.BoundedSemaphore(MAX_UNHEARD)
@@ -41,6 +41,8 @@ class FrameComms:
         #: How many messages wait, and what they take.
         self._waiting, self._bytes = 0, 0
         self._has_refused = False
+        #: The sign that ends the callbacks which run or wait.
+        self._stop = Stop()
 
     def register(self, manager: Any) -> None:
         """Let pages connect; ``manager`` is the comm manager of the kernel."""
@@ -84,7 +86,9 @@ class FrameComms:
     def with_state(self, display: SessionDisplay) -> SessionDisplay:
         """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
         made = self._pages.saved(display.worker_id, display.data)
-        return display if made is None else replace(display, data={**display.data, "text/html": made})
+        data, apart = ids_apart(display.data)
+        shown = data if made is None else {**data, "text/html": made}
+        return replace(display, data=shown, metadata={**display.metadata, **apart}) if apart else display
 
     def settled(self, session: Session, *, went_back: bool) -> None:
         """The session has run something, or has gone back: pages follow it."""
@@ -116,18 +120,22 @@ class FrameComms:
                 return
             self._waiting, self._bytes, self._has_refused = self._waiting + 1, self._bytes + size, False
             self._work = self._work or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-widgets")
-            self._work.submit(self._take_turn, page, sent, size)
+            self._work.submit(self._take_turn, page, sent, size, self._stop)
 
-    def _take_turn(self, page: Any, sent: ToWidget, size: int) -> None:
+    def interrupt(self) -> None:
+        """End the callback that runs and those that wait: the user has pressed Stop. Waits for nothing."""
+        self._stop.set()
+        self._stop = Stop()
+
+    def _take_turn(self, page: Any, sent: ToWidget, size: int, stop: Stop) -> None:
         """Deliver one message; on the thread for widgets."""
         try:
-            self._deliver(page, sent)
+            self._deliver(page, sent, stop)
         finally:
             with self._lock:
                 self._waiting, self._bytes = self._waiting - 1, self._bytes - size
 
-    def _deliver(self, page: Any, sent: ToWidget) -> None:
-        """Run the callbacks of one message in its session."""
+    def _deliver(self, page: Any, sent: ToWidget, stop: Stop) -> None:
         session = next((one for one in self._sessions() if one.present_state[0] == sent.gate), None)
         printed: list[str] = []
         if session is None or not self._pages.is_current(sent):
@@ -136,17 +144,23 @@ class FrameComms:
             result = session.deliver(
                 sent.message.for_session(),
                 CALLBACK_S,
+                stop,
                 on_output=lambda _stream, text: printed.append(text),
                 on_display=lambda display: self._shown(display, printed),
             )
             self.settled(session, went_back=result.rolled_back)
             if not result.ok:
                 printed.append(f"[the widget's callback was ended: {result.status}]\n")
+            printed += [f"[{note}]\n" for note in result.notes]
         except SandboxError as error:
             printed.append(f"[{error}]\n")
         self._pages.done(page, sent.gate, sent.message.message_id, "".join(printed))
         session.keep_state()
 
     def _shown(self, display: SessionDisplay, printed: list[str]) -> None:
-        if not self.take(display) and isinstance(text := display.data.get("text/plain"), str):
+        if self.take(display) or self._keep(display.data):
+            return
+        frame = display.data.get(FRAME)
+        only_brings_code = isinstance(frame, Mapping) and not frame.get("html")
+        if isinstance(text := display.data.get("text/plain"), str) and not only_brings_code:
             printed.append(f"{text}\n")

@@ -1,24 +1,24 @@
 """The pages that are connected, and the gates of the widgets that they show: what passes between the two.
 
-Our own kernel (``frame_comms.py``) and the relay of a wrapped one (``wrapped/relaying/kernel_widgets.py``) use it. Each
-page has a comm to us (target ``sandbox-kernel.frames``), opened by our extension, which speaks with it only; frames
-never see it.
+Each page has a comm to us (target ``sandbox-kernel.frames``), which our extension speaks with; frames never see it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
 from sandbox_kernel.notebook.frames.comm_gate import CommGate
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage, comm_of_page
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, MAX_SAVED, saved_widget
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import BadMessage, check
 
 
 class Attach(msgspec.Struct, tag_field="type", tag="attach"):
@@ -141,8 +141,8 @@ class GatedPages:
     def received(self, page: FramePage, data: object, parts: Sequence[object]) -> ToWidget | None:
         """Take a message of a page; returns what is for a widget, and None for all else. It may be hostile."""
         try:
-            said = msgspec.convert(data, Attach | ForWidget)
-        except msgspec.ValidationError:
+            said = check(data, Attach | ForWidget)
+        except BadMessage:
             return None
         if isinstance(said, Attach):
             self._attach(page, said.gate, said.model)
@@ -160,7 +160,7 @@ class GatedPages:
 
     def done(self, page: FramePage, name: str, message_id: str, printed: str) -> None:
         """Tell a page that the callbacks of its message have run, and what they printed."""
-        text = plain(printed)[-MAX_PRINTED:]
+        text = unmarked(plain(printed))[-MAX_PRINTED:]
         page.send({"type": "done", "gate": name, "id": message_id, "printed": text}, buffers=[])
 
     def _attach(self, page: FramePage, name: str, model: str) -> None:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.process import ProcessConfig
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.option_table import OPTIONS, AtStart
-from sandbox_kernel.policy import PRESETS, AllowedPath, Mount, SandboxPolicy
+from sandbox_kernel.policy import AllowedPath, Mount, SandboxPolicy
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
+from sandbox_kernel.policy.sandbox_policy import PACKAGES, policy_with
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.kept_work import KeptWork
 
-#: Languages whose cells share a session unless they are ``--fresh``.
+#: Languages whose cells share a session unless ``--fresh``. The command line does not load ``language_workers.py``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 _FIELDS = ("language", *(option.field for option in OPTIONS))
 _LISTS = tuple(option.field for option in OPTIONS if option.repeats)
@@ -61,6 +61,7 @@ class CellOptions:
     check: bool = False
     checkpoints: int | None = None
     quiet: bool = False
+    self_contained: bool = False
 
     @cached_property
     def effective_language(self) -> Language:
@@ -85,9 +86,8 @@ class CellOptions:
     def over(self, defaults: CellOptions) -> CellOptions:
         """Return these options combined with the notebook's defaults.
 
-        A single value replaces the default, list values are added to it, a variable replaces one of the same name.
-        A default that does not fit the cell's language (a session for Rust, ``--python`` for JavaScript) is left out;
-        on the cell itself it is an error, which ``check_together`` raises.
+        A single value replaces the default, lists are joined, a variable replaces one of the same name. A default that
+        does not fit the cell's language is left out; on the cell itself it is an error (``check_together``).
         """
         given: dict[str, Any] = {
             name: value for name in _FIELDS if (value := getattr(self, name)) is not None and value is not False
@@ -166,22 +166,8 @@ def _joined(first: tuple[T, ...], second: tuple[T, ...]) -> tuple[T, ...]:
 
 def policy_of(options: CellOptions) -> SandboxPolicy:
     """Return the policy, by name or from a file, with the cell's mounts and domains added. Resolves no path."""
-    name = options.policy or "standard"
-    policy = SandboxPolicy.preset(name) if name in PRESETS else _load(name)
-    for rule in options.allow_net:
-        policy = policy.allow_domain(rule.domain, *rule.ports)
-    for mount in options.mounts:
-        policy = policy.mount(mount.host, mount.guest, mount.writable)
-    return policy if options.gpu is None else replace(policy, gpu=parse_gpu(options.gpu))
-
-
-def _load(name: str) -> SandboxPolicy:
-    """Load a policy file. If the name is neither a path nor a file, suggest a preset."""
-    if "/" not in name and "." not in name and not Path(name).exists():
-        near = difflib.get_close_matches(name[:80], PRESETS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
-        raise PolicyViolation(f"--policy {name[:80]!r} is neither a preset nor a file; {hint}")
-    return SandboxPolicy.load(name)
+    gpu = None if options.gpu is None else parse_gpu(options.gpu)
+    return policy_with(options.policy or "standard", options.mounts, options.allow_net, gpu)
 
 
 def policy_rows(policy: SandboxPolicy) -> list[tuple[str, str]]:
@@ -216,23 +202,33 @@ def _words(value: object) -> str:
 def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
     """Whether cells under these two policies may share the work folder: they see the same host files and variables.
 
-    Otherwise a cell could copy a mounted file or a variable into the work folder, and another cell, which may not see
-    it but has the network, could send it away. Different network rules alone do not separate cells.
+    Else a cell could copy a mounted file or a variable into it, and another one, which has the network, send it away.
     """
     return _seen(one) == _seen(other)
 
 
 def changes_place(kept: KeptWork | None, here: str, policy: SandboxPolicy, options: str = "--here") -> str | None:
-    """Return where changes to a folder of the user stay for the next kernel; cells that see other files have another.
+    """Return where changes to a folder of the user stay for the next kernel; None where nothing is kept.
 
-    None where nothing is kept, or another sandbox has the place. ``options`` is what the user writes to have them.
+    Cells that see other files have another place. ``options`` is what the user writes to have the changes.
     """
     return None if kept is None else kept.place_of_changes(os.path.realpath(here), repr(_seen(policy)), options)
 
 
 def _seen(policy: SandboxPolicy) -> tuple[object, ...]:
-    """Return what cells under a policy see of the host beside the work folder."""
-    return policy.allowed_paths, policy.mounts, policy.env
+    """Return what cells under a policy see of the host beside the work folder; installed packages are no secret."""
+    return policy.allowed_paths, tuple(mount for mount in policy.mounts if not is_packages(mount)), policy.env
+
+
+def is_packages(mount: Mount) -> bool:
+    """Whether a mount shows packages that the user had installed."""
+    name = f"{PACKAGES}/{os.path.basename(mount.guest)}"
+    return mount.guest == f"/opt/{name}" and mount.host.endswith(f"/{name}") and not mount.writable
+
+
+def without_packages(options: CellOptions) -> CellOptions:
+    """Return the options as a user gave them, without the mounts of installed packages."""
+    return replace(options, mounts=tuple(mount for mount in options.mounts if not is_packages(mount)))
 
 
 def limits_of(options: CellOptions) -> Limits:

@@ -1,21 +1,20 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-Rows made with ``_own`` and ``_own_command`` are harmless: they concern the notebook's own sessions, limits and work
-folder. Every other row asks for a right, so a new one does until it is decided.
+Commands, wrapped kernels and papermill's engine take rows of it, too. Rows made with ``_own`` and ``_own_command`` are
+harmless: they concern the notebook's own sessions, limits and work folder. Every other row asks for a right.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from enum import StrEnum, unique
 from functools import partial
 from typing import Any
 
 from sandbox_kernel.backends.choice import BACKENDS
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.limits import MIB, Limits, check_memory_mb, check_timeout
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb, check_timeout, quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.model.units import (
     DURATION_FORM,
@@ -32,6 +31,7 @@ from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.policy.written_folders import path_text
+from sandbox_kernel.util.values import dataclass
 
 COUNT_FORM = "a whole number, like 5"
 NAME_FORM = "a name: letters, digits, _ . -"
@@ -85,8 +85,12 @@ class Option:
     harmless: bool = False
     #: Whether it is a limit: a value above what the kernel gives is a right all the same.
     is_limit: bool = False
-    #: Whether ``sandbox-kernel install`` gives it to a kernel from its start.
-    of_install: bool = False
+    #: What it means on a command line without a value; empty: there it needs one.
+    alone: str = ""
+    #: Its place in the help of ``sandbox-kernel install``, which gives it to a kernel from its start; 0: not there.
+    of_install: int = 0
+    #: Its name among the settings of wrapped kernels, the provisioner and papermill's engine; empty: they have none.
+    setting: str = ""
 
     @property
     def is_flag(self) -> bool:
@@ -137,9 +141,43 @@ def parse_name(text: str, what: str) -> str:
     return text
 
 
+def nearest(word: str, known: Mapping[str, str]) -> str:
+    """Return what stands for the known word that is most like this one; empty when none is."""
+    import difflib  # imported here, because most lines have no mistake
+
+    return next((known[name] for name in difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
+
+
 def short(text: str) -> str:
     """Return the beginning of a text, for an error."""
     return text if len(text) <= 80 else text[:80] + "…"
+
+
+def parse_value(option: Option, value: str) -> object:
+    """Parse the value of an option. Raises ``InvalidRequest`` that quotes the option, the value and its form."""
+    try:
+        return option.parse(value, option.name)
+    except SandboxError as error:
+        text = str(error)
+        if text.startswith(quoted(value)):
+            text = f"{option.name} {text}"
+        elif not text.startswith(option.name):
+            text = f"{option.name} {short(value)!r}: {text}; give {option.form}"
+        raise InvalidRequest(text) from None
+
+
+def parse_fields(given: Mapping[str, object], rows: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the values of options by their fields, for texts, and lists of them where one repeats; None is none."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        option = rows[name]
+        if isinstance(value, str) and not option.repeats:
+            fields[option.field] = parse_value(option, value)
+        elif option.repeats and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            fields[option.field] = tuple(parse_value(option, one) for one in value)
+        elif value is not None:
+            raise InvalidRequest(f"{option.name} cannot be {value!r:.80}; give {option.form}")
+    return fields
 
 
 def _seconds(text: str, option: str) -> float:
@@ -189,18 +227,6 @@ def _given(text: str, option: str) -> str:
     return text
 
 
-def _quoting(parse: Callable[[str], object]) -> Callable[[str, str], object]:
-    """Return a parser whose errors quote the value themselves: they get the option's name."""
-
-    def parsed(text: str, option: str) -> object:
-        try:
-            return parse(text)
-        except PolicyViolation as error:
-            raise InvalidRequest(f"{option} {error}") from None
-
-    return parsed
-
-
 def _mount_text(mount: Mount) -> str:
     return f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
 
@@ -215,12 +241,12 @@ _, _OF_A_CELL, _FOLLOWS, _FIXED, _WALLS = AtStart
 OPTIONS: tuple[Option, ...] = (
     _own(
         "--timeout", "timeout_s", "DURATION", DURATION_FORM, "wall-clock limit of the cell", _seconds, duration_text,
-        is_limit=True, samples=("1s", "5s", "30s", "2m"),
+        is_limit=True, samples=("1s", "5s", "30s", "2m"), of_install=7, setting="timeout",
     ),
     _own(
         "--memory", "memory_mb", "SIZE", SIZE_FORM, "memory limit of the whole process tree",
         lambda text, name: check_memory_mb(parse_megabytes(text, name)), _mb_text, _FOLLOWS, is_limit=True,
-        samples=("128M", "512M", "1G"),
+        samples=("128M", "512M", "1G"), of_install=6, setting="memory",
     ),
     _own(
         "--cpu", "cpu_seconds", "DURATION", DURATION_FORM, "CPU time limit", _seconds, duration_text, _OF_A_CELL,
@@ -256,17 +282,17 @@ OPTIONS: tuple[Option, ...] = (
     _own("--arg", "args", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True),
     Option(
         "--allow-net", "allow_net", "DOMAIN[:PORT]", "a domain, like example.org or example.org:8443",
-        "let it reach a domain", _quoting(parse_rule), str, _FOLLOWS, repeats=True,
-        key=lambda rule: rule, of_install=True,
+        "let it reach a domain", lambda text, name: parse_rule(text), str, _FOLLOWS, repeats=True,
+        key=lambda rule: rule, of_install=4, setting="domains",
     ),
     Option(
         "--mount", "mounts", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
         "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text), _mount_text, _FOLLOWS,
-        repeats=True, key=lambda mount: mount.guest, of_install=True,
+        repeats=True, key=lambda mount: mount.guest, of_install=3, setting="mounts",
     ),
     Option(
         "--gpu", "gpu", "CARDS", "all, or numbers like 0 or 0,1", "let it use accelerators: all, or numbers like 0,1",
-        _quoting(lambda text: str(parse_gpu(text))), str, _FIXED, samples=("all", "0"), of_install=True,
+        lambda text, name: str(parse_gpu(text)), str, _FIXED, samples=("all", "0"), alone="all", of_install=2,
     ),
     Option(
         "--gpu-memory", "gpu_memory_mb", "SIZE", SIZE_FORM, "memory limit on the accelerators",
@@ -275,7 +301,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--here", "here", "[PATH]", "a folder, or nothing for the notebook's own",
         "work on a folder, copy-on-write: %sandbox changes, apply and discard", _here, str, _WALLS, optional=True,
-        samples=(".",), of_install=True,
+        samples=(".",), alone=".", of_install=1, setting="here",
     ),
     _own(
         "-i", "inputs", "VAR", VARIABLE_FORM, "pass a variable in, as JSON", _variable, repeats=True,
@@ -287,7 +313,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "--policy", "policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch",
-        _given, str, _WALLS, of_install=True,
+        _given, str, _WALLS, of_install=5, setting="policy",
     ),
     Option(
         "--python", "python", "PATH|VERSION", "an interpreter, a virtual environment or a version, like 3.12",
@@ -299,30 +325,31 @@ OPTIONS: tuple[Option, ...] = (
         partial(parse_count, least=0), str, _FIXED, samples=("0", "5"),
     ),
     _own("--quiet", "quiet", "", "no value", "no receipt when all went well"),
+    _own(
+        "--self-contained", "self_contained", "", "no value",
+        "put the code that draws interactive outputs into the notebook, for pages without our extension",
+    ),
 )  # fmt: skip
 
 COMMANDS: tuple[LineCommandSpec, ...] = (
     _own_command("report", "", "measure what this sandbox holds back, and show it"),
     _own_command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session", Takes.COUNT),
-    _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout", Takes.COUNT),
-    _own_command("go", "N [LANGUAGE]", "go to the state after cell [N], by the number in the margin", Takes.COUNT),
+    _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or go", Takes.COUNT),
     _own_command(
-        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree",
+        "go", "N|NAME [LANGUAGE]", "go to the state after cell [N], by the number in the margin, or by its name",
         Takes.STATE,
     ),
-    _own_command(
-        "checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number",
-        Takes.STATE,
-    ),
+    _own_command("checkpoint", "NAME [N] [LANGUAGE]", "name the present state, or the one after cell [N]", Takes.STATE),
     _own_command("tree", "[LANGUAGE]", "show the states of the session as a tree", Takes.SESSION),
-    _own_command("diff", "[A] [B]", "how two states differ; alone: what the last cell changed", Takes.STATES),
+    _own_command(
+        "diff", "[A] [B]", "how two states differ, named as for go; alone: what the last cell changed", Takes.STATES,
+    ),
     _own_command(
         "restart", "[LANGUAGE] [--keep [options]]",
         "start the session afresh; with --keep: under new options, and its variables come along", Takes.SESSION, "keep",
     ),
     _own_command(
-        "files", "[--clear]", "what lies in the work folder; with --clear: remove it all",
-        Takes.NOTHING, "clear",
+        "files", "[--clear]", "what lies in the work folder; with --clear: remove it all", Takes.NOTHING, "clear",
     ),
     _own_command("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff", Takes.WORDS),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path", Takes.WORDS),
@@ -331,11 +358,11 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
         "allow", "[once] DOMAIN|./PATH",
         "let cells reach a domain or find a file, from now on or in the next cell only", Takes.RIGHT,
     ),
+    LineCommandSpec("install", "NAME…", "packages for the notebook's Python sessions; only wheels", Takes.WORDS),
     _own_command("never", "DOMAIN|./PATH", "do not offer this right again in this notebook", Takes.RIGHT),
     _own_command("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec(
-        "functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them",
-        Takes.WORDS,
+        "functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them", Takes.WORDS,
     ),
     _own_command(
         "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it",
@@ -344,8 +371,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file", Takes.NAME),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session", Takes.NAME),
     LineCommandSpec(
-        "autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end",
-        Takes.EVERY,
+        "autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end", Takes.EVERY,
     ),
     LineCommandSpec("recover", "", "go on with what autosave kept when the last kernel of this notebook ended"),
     _own_command("reset", "[options]", "forget the notebook's defaults, but for these options", Takes.OPTIONS),
@@ -353,8 +379,25 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
 )  # fmt: skip
 
 BY_NAME = {option.name: option for option in OPTIONS}
+OF_INSTALL = sorted((option for option in OPTIONS if option.of_install), key=lambda option: option.of_install)
+#: Options of wrapped kernels that no cell has, and all that they have, by the names of their settings.
+_OF_WRAPPED = (
+    Option("--enforcer", "enforcer", "NAME", "auto or bubblewrap", "what makes the walls", setting="enforcer"),
+    Option("--record", "record", "FILE", "a file", "file to which what each kernel did is added", setting="record"),
+)
+BY_SETTING = {option.setting: option for option in (*OPTIONS, *_OF_WRAPPED) if option.setting}
 COMMANDS_BY_NAME = {command.name: command for command in COMMANDS}
 COMMAND_NAMES = tuple(COMMANDS_BY_NAME)
+#: Words for a command: those it had before, and those of other tools.
+OTHER_WORDS = {
+    "checkout": "go",
+    "goto": "go",
+    "checkpoints": "tree",
+    "branches": "tree",
+    "history": "tree",
+    "log": "tree",
+    "list": "tree",
+}
 #: Commands that give no right. ``show`` and ``defaults`` are lines without a command: their options decide.
 HARMLESS_COMMANDS = frozenset(("show", "defaults", *(command.name for command in COMMANDS if command.harmless)))
 

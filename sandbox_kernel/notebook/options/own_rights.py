@@ -24,12 +24,18 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell, written
-from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.notebook.options.parse_cell import (
+    LINES_VARIABLE,
+    CellPlan,
+    LineCommand,
+    first_defaults,
+    parse_cell,
+    written,
+)
+from sandbox_kernel.policy import PRESETS, Mount, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.util.own_folder import OwnFiles, state_root
 
-LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
 #: What a page with our extension draws buttons for; it asks the kernel what they are about.
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
@@ -39,8 +45,7 @@ MOST_ASKED, MOST_SHOWN = 50, 2000
 #: Notebooks whose answers are remembered (the longest unused go first), and rights of one notebook.
 MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
 _MOST_BYTES = 4 << 20
-#: The limits that lines can raise; what a kernel gives where its environment names none; what no user is asked about:
-#: who works with data raises memory and time all day.
+#: The limits that lines can raise; what a kernel gives where its environment names none; what no user is asked about.
 _LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
     memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_seconds=math.inf,
@@ -50,6 +55,8 @@ _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
     cpu_seconds=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
+#: A harmless option with this value is a right: cells then run on other machines, or in processes of a cluster here.
+_ELSEWHERE = ("--backend", "dask")
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")
 
@@ -73,10 +80,7 @@ _WHO = {
 
 
 def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> tuple[str, ...]:
-    """Return the rights that the lines of a cell ask for beyond the notebook's defaults ``before``, each once.
-
-    ``asks``: the user is asked for them, and not for limits up to ``_UNASKED``.
-    """
+    """Return the rights that lines ask for beyond ``before``; with ``asks``, limits only beyond ``_UNASKED``."""
     asked = [_command_text(command) for command in plan.commands if command.name not in HARMLESS_COMMANDS]
     for options in (plan.options, plan.defaults, *(command.options for command in plan.commands)):
         # A fresh cell has more memory than a session, unless the defaults say how much. Only a cell: fresh defaults
@@ -100,16 +104,24 @@ def _rights(options: CellOptions, raised: Container[str] = ()) -> list[str]:
     """Return the rights among options and the limits ``raised``, with the paths that they mean on this machine."""
     resolved = replace(
         options,
-        mounts=tuple(replace(mount, host=_real(mount.host)) for mount in options.mounts),
+        mounts=_real_mounts(options.mounts),
         here=None if options.here is None else _real(options.here),
-        python=os.path.abspath(options.python) if options.python and "/" in options.python else options.python,
     )
-    pairs = [(name, value or "") for name, value in resolved.pairs() if name in raised or not BY_NAME[name].harmless]
-    return [f"{name} {_policy_text(value) if name == '--policy' else shlex.quote(value)}" for name, value in pairs]
+    pairs = [
+        (name, value or "")
+        for name, value in resolved.pairs()
+        if name in raised or not BY_NAME[name].harmless or (name, value) == _ELSEWHERE
+    ]
+    texts = {"--policy": _policy_text, "--python": _python_text}
+    return [f"{name} {texts.get(name, shlex.quote)(value)}" for name, value in pairs]
 
 
 def _real(path: str) -> str:
     return os.path.realpath(os.path.expanduser(path))
+
+
+def _real_mounts(mounts: Iterable[Mount]) -> tuple[Mount, ...]:
+    return tuple(replace(mount, host=_real(mount.host)) for mount in mounts)
 
 
 def _policy_text(name: str) -> str:
@@ -120,10 +132,20 @@ def _policy_text(name: str) -> str:
         found = policy_of(CellOptions(policy=name))
     except SandboxError:
         return shlex.quote(_real(name))  # the cell ends with the reason
+    # What lies beside a stranger's notebook may be a link to anywhere.
+    paths = tuple(replace(allowed, path=_real(allowed.path)) for allowed in found.allowed_paths)
+    found = replace(found, allowed_paths=paths, mounts=_real_mounts(found.mounts))
     nothing = policy_rows(SandboxPolicy())
     gives = [f"{row}: {words}" for row, words in policy_rows(found) if (row, words) not in nothing]
     digest = hashlib.sha256(repr(found).encode()).hexdigest()[:12]
     return f"{shlex.quote(_real(name))} (allows: {'; '.join(gives) or 'nothing'}; {digest})"
+
+
+def _python_text(name: str) -> str:
+    """Return a version, or the path of what the host starts to ask it for its version and folders."""
+    if "/" not in name and not os.path.exists(name):
+        return shlex.quote(name)
+    return f"{shlex.quote(os.path.abspath(name))} (started outside of the sandbox, once)"
 
 
 def _command_text(command: LineCommand) -> str:
@@ -139,10 +161,7 @@ def shown(right: str) -> str:
 
 
 class LineRights:
-    """Who gives rights to the lines of one notebook, and what was given.
-
-    Without a ``setting`` the environment says who. Where the notebook is not known, answers end with the kernel.
-    """
+    """Who gives rights to the lines of one notebook, and what was given; without a path until the kernel ends."""
 
     def __init__(self, setting: LineSetting | None = None, notebook: str | None = None) -> None:
         self._setting = setting
@@ -152,7 +171,7 @@ class LineRights:
         #: Whether a page with our extension has asked for the rights of its cells.
         self.has_page = False
         #: Whether a page that draws no buttons was told to run the cell again; whether a question found nobody.
-        self.told = self.unanswered = False
+        self.prompted = self.unanswered = False
 
     @property
     def setting(self) -> LineSetting:
@@ -204,6 +223,11 @@ class LineRights:
             files, name = _place(self._notebook)
             kept = {"notebook": os.path.realpath(self._notebook), "rights": sorted(self._given)[:MOST_RIGHTS]}
             files.write(name, json.dumps(kept).encode())
+
+    def keep_line(self, line: str, now: CellOptions) -> None:
+        """Remember the rights of a line that a press wrote into the notebook, where it has them ``now``."""
+        if self.setting is LineSetting.ASK and not self.lacking(parse_cell(line, now), now):
+            self.allow(rights_asked(parse_cell(line, CellOptions()), CellOptions()))
 
     def refusal(self, lacking: Sequence[str]) -> PolicyViolation:
         """Return the error of a cell that lacks these rights: what was asked, what stopped it, what to do."""

@@ -1,23 +1,23 @@
 """Parses the text of a cell into a ``CellPlan``, for the kernel and the magic.
 
 A cell is, in this order: empty lines and nbval comments; either one ``%%sandbox`` line or any number of ``%sandbox``
-lines; the program. The program keeps its line numbers: magic lines are replaced by empty lines, so that line 7 in a
-compiler's message is line 7 of the cell as the user sees it.
+lines; the program. Magic lines become empty lines, so that the program keeps its line numbers.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import takewhile
 from typing import Any
 
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.jail.accounting.cgroups import page_memory_mb
+from sandbox_kernel.limits import PAGE_TIMEOUT_S
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.model.units import parse_count
@@ -27,24 +27,28 @@ from sandbox_kernel.notebook.options.option_table import (
     COMMAND_NAMES,
     COMMANDS,
     COMMANDS_BY_NAME,
+    OTHER_WORDS,
     LineCommandSpec,
-    Option,
     Takes,
+    nearest,
     parse_name,
+    parse_value,
     short,
 )
 from sandbox_kernel.policy.network_rule import parse_rule, rule_text
+from sandbox_kernel.util.own_folder import OwnFiles, state_root
+from sandbox_kernel.util.values import dataclass
 
 #: The options of a new notebook, as on a ``%sandbox`` line: those of the server or hub, and those of the kernelspec,
 #: which go before them. They are two variables because Jupyter puts a kernelspec's variables over the server's.
 OPTIONS_VARIABLE, SPEC_VARIABLE = "SANDBOX_KERNEL_OPTIONS", "SANDBOX_KERNEL_SPEC_OPTIONS"
+#: Set by Jupyter servers, where a person looks on: the path of the notebook. And by our kernelspecs: who gives rights.
+NOTEBOOK_VARIABLE, LINES_VARIABLE = "JPY_SESSION_NAME", "SANDBOX_KERNEL_LINES"
+_USER_LIMITS = "limits"
 #: Variables of earlier versions: a limit that somebody set must not go in silence.
 _GONE = [f"SANDBOX_KERNEL_{name}" for name in ("HERE", "GPU", "MEMORY", "TIMEOUT")]
-#: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
-#: read on the loop that also hears Stop, and each value is compared with all others.
+#: Most characters of an option line, which is read on the loop that hears Stop, and how often an option stands in it.
 MAX_LINE, MAX_REPEATS = 4096, 64
-#: How alike a word and one that is known must be, from 0 to 1.
-_ALIKE = 0.6
 #: Help, as the first word of a line or after a command; elsewhere the error names ``%sandbox help``.
 _HELP = ("--help", "-h")
 _EXCLUDING = (("--fresh", "--session"), ("--stdin", "--stdin-var"))
@@ -65,10 +69,7 @@ def split_words(line: str, magic: str) -> list[str]:
 
 
 def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
-    """Parse at most one language and any options, in any order. ``--name value`` and ``--name=value`` are the same.
-
-    ``commands`` could stand at the same place; an error then mentions them.
-    """
+    """Parse at most one language and options, in any order. ``commands`` could stand there too: errors mention them."""
     fields: dict[str, Any] = {}
     given: Counter[str] = Counter()
     queue = list(reversed(words))
@@ -114,19 +115,13 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
     return CellOptions(**fields)
 
 
-def parse_value(option: Option, value: str) -> object:
-    """Parse the value of an option. Raises ``InvalidRequest`` that quotes the option, the value and its form."""
-    try:
-        return option.parse(value, option.name)
-    except SandboxError as error:
-        text = str(error)
-        if not text.startswith(option.name):
-            text = f"{option.name} {short(value)!r}: {text}; give {option.form}"
-        raise InvalidRequest(text) from None
-
-
 def first_defaults(environ: Mapping[str, str] = os.environ) -> CellOptions:
-    """Return the defaults of a new notebook, from the two variables. Raises ``InvalidRequest``."""
+    """Return the defaults of a new notebook. Raises ``InvalidRequest``."""
+    return _given_defaults(environ).over(page_limits(environ))
+
+
+def _given_defaults(environ: Mapping[str, str]) -> CellOptions:
+    """Return what the two variables say."""
     if gone := [name for name in _GONE if environ.get(name)]:
         raise InvalidRequest(
             f"{gone[0]} is not read any more; set {OPTIONS_VARIABLE}, like '--memory 1G --timeout 60s'"
@@ -135,6 +130,35 @@ def first_defaults(environ: Mapping[str, str] = os.environ) -> CellOptions:
         parse_options(split_words(environ.get(name, ""), name)) for name in (OPTIONS_VARIABLE, SPEC_VARIABLE)
     )
     return of_spec.over(of_server)
+
+
+def page_limits(environ: Mapping[str, str]) -> CellOptions:
+    """Return the time and memory of a kernel where a person looks on; no options for batch runs and agents."""
+    if not environ.get(NOTEBOOK_VARIABLE) or environ.get(LINES_VARIABLE) == "locked":
+        return CellOptions()
+    of_user = parse_options(split_words(_user_limits(), "limits for all notebooks"))
+    return of_user.over(CellOptions(timeout_s=PAGE_TIMEOUT_S, memory_mb=page_memory_mb()))
+
+
+def _user_limits() -> str:
+    """Return the limits that the user has set for all notebooks, as options; empty for none."""
+    return (_user_files().read(_USER_LIMITS, MAX_LINE) or b"").decode(errors="replace")
+
+
+def _user_files() -> OwnFiles:
+    return OwnFiles(os.path.join(state_root(), "sandbox-kernel", _USER_LIMITS))
+
+
+def keep_user_limits(options: CellOptions) -> None:
+    """Keep the time and memory of these options for all notebooks. Raises ``InvalidRequest`` where it has no effect."""
+    wanted = CellOptions(timeout_s=options.timeout_s, memory_mb=options.memory_mb).words()
+    _user_files().write(_USER_LIMITS, wanted.encode())
+    first = _given_defaults(os.environ)
+    if _user_limits() != wanted or first.timeout_s is not None or first.memory_mb is not None:
+        raise InvalidRequest(
+            "the limits hold for this notebook alone: its kernel was installed with limits of its own (sandbox-kernel "
+            f"install --memory 4G --timeout 30m), or {state_root()} is no private folder of yours"
+        )
 
 
 def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
@@ -159,13 +183,15 @@ def _meant(word: str) -> str:
     options = {name.removeprefix("--"): name for name in BY_NAME if name.startswith("--")}
     others = {language: language for language in Language.names()}
     others |= {name: f"%sandbox {name}" for name in COMMAND_NAMES}
+    others |= {word: f"%sandbox {name}" for word, name in OTHER_WORDS.items()}
     others |= {command.flag: f"%sandbox {command.name} --{command.flag}" for command in COMMANDS if command.flag}
     # A few words, like python, are both; the dashes then say which one is meant.
     known = others | options if word.startswith("-") else options | others
-    near = difflib.get_close_matches(short(word).lstrip("-").lower(), known, n=1, cutoff=_ALIKE)
-    return known[near[0]] if near else ""
+    return nearest(short(word).lstrip("-").lower(), known)
 
 
+#: The number of a cell, with or without the brackets of the margin.
+CELL_NUMBER = re.compile(r"\[?([0-9]{1,9})\]?\Z", re.ASCII)
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")
 #: Notebooks written for the Python kernel have this line; the Sandbox kernel ignores it.
@@ -186,14 +212,17 @@ class LineCommand:
     target: str | None = None
     #: Further words: states, paths, names of functions.
     targets: tuple[str, ...] = ()
+    #: A state of the tree, by which a page names it. Lines name it by its cell, or by its name.
+    state: int | None = None
     #: The digest of the changes that the page shows, of which ``apply`` writes no others.
     shown: str | None = None
     #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
     wanted: Wanted | None = None
     once: bool = False
-    #: Whether its flag was given: ``files --clear`` empties the work folder, ``restart --keep`` brings the variables
-    #: along and makes its ``options`` the notebook's defaults.
+    #: Whether its flag was given. ``restart --keep`` makes its ``options`` the notebook's defaults.
     flag: bool = False
+    #: Whether the user has agreed to lose what ``restart --keep`` cannot bring along; only a page asks.
+    anyway: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -265,14 +294,15 @@ def parse_line(line: str) -> LineCommand:
     spec = COMMANDS_BY_NAME.get(words[0])
     if words[0] in _HELP or (spec is not None and words[-1] in _HELP):
         return LineCommand(name="help")
-    # ``go`` is a language, too: it is the command before a number.
-    if spec is None or (words[0] in Language.names() and not (words[1:] and words[1].lstrip("-").isdigit())):
+    if new := OTHER_WORDS.get(words[0]):
+        raise InvalidRequest(f"%sandbox {words[0]} is %sandbox {' '.join([new, *words[1:]])[:80]}")
+    # ``go`` is a language, too: it is the command before a state.
+    if spec is None or (words[0] in Language.names() and (not words[1:] or words[1].startswith("-"))):
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     return _command(spec, words[1:])
 
 
 def _command(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    """Parse what follows the name of a command, by what it takes."""
     name, takes, given = f"%sandbox {spec.name}", spec.takes, LineCommand(name=spec.name)
     if takes is Takes.WORDS:
         return replace(given, targets=tuple(rest))
@@ -313,7 +343,7 @@ def _arguments(spec: LineCommandSpec, given: LineCommand, rest: list[str]) -> tu
     if takes is Takes.NAME:
         return replace(given, target=parse_name(target, name)), rest
     # NAME [STATE]. The name of a state may be any short text, in quotes.
-    number = spec.name == "checkpoint" and bool(rest) and rest[0].isascii() and rest[0].isdigit()
+    number = spec.name == "checkpoint" and bool(rest) and CELL_NUMBER.match(rest[0]) is not None
     targets, rest = (tuple(rest[:1]), rest[1:]) if number else ((), rest)
     if rest and not rest[0].startswith("-") and rest[-1] not in Language.names():
         meant = f"{name} {shlex.quote(' '.join([target, *targets, *rest])[:80])}"

@@ -1,8 +1,7 @@
 """Passes variables between cells and languages as JSON: ``-i`` in, ``-o`` out.
 
 A variable goes in as a statement on the cell's first line, which is the empty line of the magic. It comes out as one
-marked line that the program prints after its last line. The mark is random for each run, and the text after it is only
-parsed as JSON. Languages without such a statement exchange files (``languages/exchange.py``).
+line that the program prints last, with a random mark. Other languages exchange files (``languages/exchange.py``).
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Language
 from sandbox_kernel.util.wire import parse_json
 
 MAX_JSON = 4 << 20
+#: And of all that one cell is passed.
+MAX_ALL_JSON = 3 * MAX_JSON
 
 _SCRIPTS = frozenset({Language.JAVASCRIPT, Language.TYPESCRIPT})
 WITH_VARIABLES = frozenset({Language.PYTHON, Language.COMMAND}) | _SCRIPTS
@@ -36,6 +37,19 @@ def encode(name: str, value: object) -> str:
             f"-i {name}: {len(text)} characters of JSON, at most {MAX_JSON} can be passed; use --mount for data"
         )
     return text
+
+
+def encode_all(values: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return the variables of one cell as JSON, by their names; reads no further than they fit into its code."""
+    texts, room = dict[str, str](), MAX_ALL_JSON
+    for name, value in values:
+        texts[name] = encode(name, value)
+        room -= len(texts[name])
+        if room < 0:
+            raise InvalidRequest(
+                f"-i {name}: with the others more than {MAX_ALL_JSON} characters of JSON; use --mount for data"
+            )
+    return texts
 
 
 def _instead(name: str, value: object) -> str:

@@ -1,4 +1,1 @@
-"""Sends messages to the page: streams, displays, panels, prompts. One class for each of the two doors.
-
-Called by ``execution.py``. Read ``kernel_door.py`` first.
-"""
+"""Sends messages of the kernel to the page: ``kernel_door.py``, read it first. The magic's way is ``magics.py``."""

@@ -1,21 +1,18 @@
 """Keeps what the last cells have shown, for a page that was closed or loaded anew while a cell ran.
 
-JupyterLab gives the output of a cell to the page that has run it, and to no other. Our extension asks here, over a comm
-(target ``sandbox-kernel.output``), what cells have shown so far, and follows a running one from then on.
+JupyterLab gives output only to the page that has run the cell. Our extension asks here for it, over a comm.
 """
-
-# mypy: disallow-untyped-calls=False
-# comm has no types.
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sandbox_kernel.untrusted.json_value import size_of
+from sandbox_kernel.util.values import dataclass
 
 TARGET = "sandbox-kernel.output"
 #: How many cells are kept, and how much output of one, in characters.
@@ -60,15 +57,13 @@ class _Shown:
 class KeptOutput:
     """The output of the last cells by their requests. Thread-safe; messages are kept in the order they are sent in."""
 
-    def __init__(self) -> None:
+    def __init__(self, publish: Callable[[str, Mapping[str, object], Mapping[str, Any]], object]) -> None:
+        self._publish = publish
         self._lock = threading.Lock()
         self._shown: OrderedDict[str, _Shown] = OrderedDict()
 
     def begin(self, parent: Mapping[str, Any], cell: str, code: str, count: int) -> None:
-        """A cell of a page begins.
-
-        ``code`` is told as well: in a notebook without ids of cells, each page makes up its own.
-        """
+        """A cell begins. ``code`` is told too: in a notebook without ids of cells, each page makes up its own."""
         header = parent.get("header", {})
         with self._lock:
             self._shown[str(header.get("msg_id"))] = _Shown(cell, code, str(header.get("session")), count)
@@ -78,22 +73,16 @@ class KeptOutput:
     def end(self, parent: Mapping[str, Any]) -> None:
         """A cell has ended."""
         with self._lock:
-            if (shown := self._of(parent)) is not None:
+            if (shown := self._shown.get(str(parent["header"]["msg_id"]))) is not None:
                 shown.running = False
 
-    def send(
-        self, kind: str, content: Mapping[str, object], parent: Mapping[str, Any], send: Callable[[], object]
-    ) -> None:
-        """Keep a message and send it."""
+    def send(self, kind: str, content: Mapping[str, object], parent: Mapping[str, Any]) -> None:
+        """Keep a message for a parent and send it; some have no parent."""
         with self._lock:
-            shown = self._of(parent)
+            shown = self._shown.get(str((parent.get("header") or {}).get("msg_id")))
             if shown is not None and kind in _KINDS and not shown.cut:
                 shown.add(kind, content)
-            send()
-
-    def _of(self, parent: Mapping[str, Any]) -> _Shown | None:
-        header = parent.get("header") or {}
-        return self._shown.get(str(header.get("msg_id")))
+            self._publish(kind, content, parent)
 
     def asked(self, comm: Any, _message: object) -> None:
         """Tell a page what cells have shown. What comes later reaches it after this message."""

@@ -1,7 +1,6 @@
 """What one cell of the kernel sends to the page and asks of it, each message with that cell's request as its parent.
 
-A parent from a context variable would be wrong in other threads: output from a reader thread would appear below the
-latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
+A parent from a context variable would be wrong in other threads: their output would appear below the latest cell.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ from sandbox_kernel.notebook import render
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted.ansi import END, ColourFilter
-from sandbox_kernel.untrusted.json_value import encodable
+from sandbox_kernel.util.wire import encodable
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.cell_requests import CellRequests
-    from sandbox_kernel.notebook.page.widgets import RunPanel
 
 MAX_QUESTIONS = 1000
 _MAX_PROMPT = 1000
@@ -36,25 +34,26 @@ QUESTION_S = 30.0
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
-class Wire(render.Door):
+class KernelDoor(render.Door):
     """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
-        self, publisher: CellRequests, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
+        self, publisher: CellRequests, parent: Mapping[str, object], number: int, *, silent: bool, page: str | None
     ) -> None:
         self._publisher = publisher
         self._parent = parent
         self._number = number
         self._silent = silent
-        self._watched = watched
+        #: The id that the cell has in the page that looks on.
+        self._page = None if silent else page
 
     def watched(self) -> bool:
         """See ``render.Door``."""
-        return self._watched and not self._silent
+        return self._page is not None
 
-    def late(self, messages: Callable[[SessionDisplay], list[render.Message]]) -> LateWire:
+    def late(self, messages: Callable[[SessionDisplay], list[render.Message]]) -> LateOutput:
         """See ``render.Door``."""
-        return LateWire(self, messages)
+        return LateOutput(self, messages)
 
     def stream(self, name: str, text: str) -> None:
         """Send text of stdout or stderr."""
@@ -69,25 +68,26 @@ class Wire(render.Door):
                 self._send("clear_output", {"wait": message.wait})
             case render.ReportPanel():
                 if not self._silent:
-                    from sandbox_kernel.notebook.page.widgets import report_widget, view  # ipywidgets, for few cells
+                    from sandbox_kernel.report.page import report_widget, view  # for few cells
 
                     self._publisher.enable_widgets()
                     panel = report_widget(message.document, self._publisher.state.measure_again)
-                    self.display(render.ShowOutput(view(panel, "Capability report, to explore")))
+                    self.display(render.ShowOutput(view(panel)))
             case render.Value():
                 content = {"data": dict(message.data), "metadata": dict(message.metadata)}
                 self._send("execute_result", {**content, "execution_count": self._number})
             case render.Failure():
                 self._send("error", failure_fields(message))
 
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel | None:
-        """See ``render.Door``. Returns None unless a notebook page runs the cell."""
-        if not self.watched():
-            return None
-        from sandbox_kernel.notebook.page.widgets import RunPanel
+    def progress(self, made: render.Progress) -> None:
+        """See ``render.Door``."""
+        if self._page is not None:
+            self._send(render.PROGRESS, made.content(self._page))
 
-        self._publisher.enable_widgets()
-        return RunPanel(timeout_s, stop, self.display)
+    def library(self, made: Mapping[str, object]) -> None:
+        """See ``render.Door``."""
+        if self._page is not None:
+            self._send(render.LIBRARY, made)
 
     def display(self, output: render.ShowOutput) -> None:
         """Send a display, or an update of one."""
@@ -109,14 +109,11 @@ def failure_fields(failure: render.Failure) -> dict[str, object]:
     }
 
 
-class LateWire:
-    """Shows output that comes after the end of its cell, below that cell. Called on any thread.
+class LateOutput:
+    """Shows output that comes after the end of its cell, on any thread; ``messages`` returns what a page gets."""
 
-    ``messages`` returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
-    """
-
-    def __init__(self, wire: Wire, messages: Callable[[SessionDisplay], list[render.Message]]) -> None:
-        self._wire = wire
+    def __init__(self, door: KernelDoor, messages: Callable[[SessionDisplay], list[render.Message]]) -> None:
+        self._door = door
         self._messages = messages
         self._filters: dict[str, ColourFilter] = {}
         self._lock = threading.Lock()
@@ -140,18 +137,18 @@ class LateWire:
         """See ``LateListener``. Text is cleaned as that of a running cell is."""
         shown = unmarked(self._filters.setdefault(stream, ColourFilter()).feed(text))
         if shown:
-            self._send(lambda: self._wire.stream(stream, shown))
+            self._send(lambda: self._door.stream(stream, shown))
 
     def display(self, display: SessionDisplay) -> None:
         """See ``LateListener``."""
         for message in self._messages(display):
             if isinstance(message, render.ShowOutput):
-                self._send(partial(self._wire.message, message))
+                self._send(partial(self._door.message, message))
 
     def cut(self) -> None:
         """See ``LateListener``."""
         told = f"{END}\n{MARK} further output of this cell after its end is not shown: it is too much\n"
-        self._send(lambda: self._wire.stream("stderr", told))
+        self._send(lambda: self._door.stream("stderr", told))
 
 
 class StdinChannel:
@@ -171,10 +168,7 @@ class StdinChannel:
         self._asked = self._channels.send(self._channels.stdin, "input_request", content, self._parent, self._ident)
 
     def poll(self) -> Mapping[str, object] | None:
-        """Return the content of the answer, or None if it has not come yet. What answers another prompt is dropped.
-
-        ``jupyter_client`` sends answers that do not say what they answer; pages do.
-        """
+        """Return the answer, if it has come. One that names another prompt is dropped."""
         _, reply = self._channels.recv(self._channels.stdin, zmq.NOBLOCK)
         if reply is None or reply.get("msg_type") != "input_reply":
             return None
@@ -186,9 +180,7 @@ class StdinChannel:
 class NotebookPrompts:
     """The input prompts of one cell, over Jupyter's stdin channel. All cells of a kernel share its socket and a lock.
 
-    A prompt waits on the event loop and does not block it, so that interrupts and the Stop button work meanwhile; it
-    ends when the cell is cancelled. Each prompt of a program begins with ``PROMPT_MARK``, so that one that asks for a
-    "Jupyter password" does not look like Jupyter.
+    Stop works while one waits, and ends it. A program's begins with ``PROMPT_MARK``, to look like none of Jupyter's.
     """
 
     def __init__(self, channel: StdinChannel, lock: threading.Lock, cancel: asyncio.Event, allowed: bool) -> None:
@@ -226,7 +218,6 @@ class NotebookPrompts:
         return value if isinstance(value, str) else None
 
     async def _answer(self, prompt: str, password: bool) -> Mapping[str, object] | None:
-        """Return the content of the answer, or None if the cell was stopped first."""
         while not self._lock.acquire(blocking=False):
             if await self._stopped():
                 return None

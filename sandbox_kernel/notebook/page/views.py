@@ -1,8 +1,7 @@
 """What line commands and preparing languages show: ``%sandbox changes``, ``files``, ``tree``, and a progress bar.
 
-Names and contents come from the sandbox and may be hostile: all text is escaped, a line is cut and has no control
-characters, and a picture is shown only if it has the format of its suffix. A link to a file holds its bytes, for
-saving: no server serves the work folder, and the page never opens a file of it.
+Names and contents are hostile: all text is escaped, a line is cut and has no control characters, and a picture has the
+format of its suffix. A link to a file holds its bytes, for saving: no server serves the work folder.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import contextlib
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +19,13 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line
-from sandbox_kernel.receipt import unmarked
+from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line, tame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.media import check_image
 from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.tree.paths import display_name
 
@@ -55,8 +53,8 @@ _BLOCKS = 20
 
 
 def text_message(text: str) -> tuple[Message, ...]:
-    """Return a message of plain text. Names and reasons in it may be the program's, which never carry our mark."""
-    return (ShowOutput({"text/plain": unmarked(text)}),)
+    """Return a message of plain text, in which names and reasons may be the program's."""
+    return (ShowOutput({"text/plain": tame(text)}),)
 
 
 def _picture_url(path: str, data: bytes) -> str:
@@ -89,7 +87,7 @@ def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
     def size(change: FsChange) -> str:
         return f"  {_bytes(change.size)}" if change.kind != "deleted" and change.type == "file" else ""
 
-    patch = box.patch(paths or None)[:MOST_DIFF]
+    patch = tame(box.patch(paths or None)[:MOST_DIFF])
     summary = [f"{change.kind:<9} {one_line(change.path, 300)}{size(change)}" for change in changes[:MOST_SHOWN]]
     plain = "\n".join([f"{_count(changes)}:", *summary, "", patch, _WHAT_NEXT])
     pictures = lines = ""
@@ -120,6 +118,8 @@ def apply_changes(box: Sandbox, paths: Sequence[str], shown: str | None = None) 
             "\nNot written, because tools on this machine may run or obey them unasked, or they may hold secrets. "
             f"To write them all the same: %sandbox apply {named}{' …' if len(rest) > MOST_SHOWN else ''}"
         )
+        if why := box.why_left_out():
+            text += f"\n{why}. To write them all: %sandbox apply ."
     return text_message(text)
 
 
@@ -247,7 +247,7 @@ def tree(session: Session) -> tuple[Message, ...]:
     return _preformatted([*tree_lines(nodes), summary])
 
 
-def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
+def diff(session: Session, states: Sequence[Node | str]) -> tuple[Message, ...]:
     """``%sandbox diff [A] [B]``: alone, what the cell of the present state changed."""
     if states:
         return _preformatted(str(session.diff(*states)).splitlines())
@@ -256,10 +256,7 @@ def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
 
 
 def tree_lines(nodes: Sequence[Node]) -> list[str]:
-    """Return one line for each node. The line of the present state is not indented; other branches stand beside it.
-
-    ``●`` is the present state, ``○`` one that is held, ``·`` one whose cells would have to run again.
-    """
+    """Return one line for each node: ``●`` is the present state, ``○`` one that is held, ``·`` would run again."""
     by_id = {node.id: node for node in nodes}
     children: dict[int | None, list[Node]] = {}
     for node in nodes:
@@ -283,8 +280,8 @@ def tree_lines(nodes: Sequence[Node]) -> list[str]:
 
 
 def _line_of(node: Node) -> str:
-    """Return one node as a line: its number, name and cell, and what that added (+), changed (~) and removed (-)."""
-    words = [str(node.id), *([repr(node.name)] if node.name else [])]
+    """Return one node as a line: its name and cell, and what that added (+), changed (~) and removed (-)."""
+    words = [repr(node.name)] if node.name else []
     if node.parent is None and not node.code:
         words.append("the beginning")
     else:
@@ -301,7 +298,7 @@ def _line_of(node: Node) -> str:
 
 
 def _preformatted(lines: Sequence[str]) -> tuple[Message, ...]:
-    text = "\n".join(lines)
+    text = tame("\n".join(lines)[:MOST_DIFF])
     return (ShowOutput({"text/html": f"<pre class='mathjax_ignore'>{escape(text)}</pre>", "text/plain": text}),)
 
 
@@ -311,9 +308,8 @@ def _preformatted(lines: Sequence[str]) -> tuple[Message, ...]:
 class PreparationBar:
     """A progress bar below a cell, while its language is prepared for the first time. On the cell's loop.
 
-    Shows nothing unless a language has to be prepared and a notebook page runs the cell. It is removed afterwards, so
-    that the saved notebook does not depend on it. ``alone``: the cell has no other output yet. Then ``close`` clears
-    the output; else it leaves an empty display.
+    Only a page shows it. It goes again, with all output of the cell if it is ``alone`` there, else into an empty
+    display.
     """
 
     def __init__(self, page: Door, *, alone: bool) -> None:

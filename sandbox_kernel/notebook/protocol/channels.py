@@ -4,9 +4,6 @@ A ZeroMQ socket announces messages on a descriptor once, and any call on the soc
 after each call that touched a socket ``Channels`` looks whether something is left to be read.
 """
 
-# mypy: disallow-untyped-calls=False, disallow-any-unimported=False
-# pyzmq and jupyter_client have no types here.
-
 from __future__ import annotations
 
 import asyncio
@@ -17,20 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zmq
+from jupyter_client.session import DELIM
 
 Frames = list[bytes]
 _LINGER_MS = 1000
+#: A sum of pyzmq's flags is an enumeration, which takes longer to make than a frame to send. Large ones are not copied.
+_MORE, _send_frame = int(zmq.SNDMORE), zmq.backend.Socket.send
 
 
 class Channels:
-    """Bound sockets by name. ``send`` may be called on any thread, everything else on the loop's.
-
-    ``where`` has addresses, ports, keys and the session (``jupyter_client.connect.ConnectionFileMixin``). Ports that
-    are 0 are chosen, and set there.
-    """
+    """Bound sockets by name; ``send`` is for any thread. ``where`` (``ConnectionFileMixin``) gets ports that were 0."""
 
     def __init__(self, where: Any) -> None:
         self.session = where.session
+        #: The header of a request that was answered last, and as bytes: several answers follow each other.
+        self._parent: tuple[object, bytes] = (None, b"")
         self._lock = threading.RLock()
         self._context = zmq.Context()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,18 +54,25 @@ class Channels:
         buffers: Sequence[bytes] | None = None,
     ) -> str:
         """Send one message, and return its id. A forked copy of this process sends none."""
-        session = self.session
+        session, pack = self.session, self.session.pack
         if session.pid != os.getpid():
             return ""
         with self._lock:
-            message = session.msg(kind, dict(content), parent, metadata=metadata)
+            header = session.msg_header(kind)
         # The lock is not held to encode, which may take long.
-        frames = [*session.serialize(message, ident), *(buffers or ())]
+        asked, kept = parent.get("header", parent) if parent else {}, self._parent
+        if kept[0] is not asked:
+            kept = self._parent = (asked, pack(asked))
+        parts = [pack(header), kept[1], pack(dict(metadata or {})), pack(dict(content))]
+        idents = [ident] if isinstance(ident, bytes) else ident or ()
+        frames = [*idents, DELIM, session.sign(parts), *parts, *(buffers or ())]
         with self._lock:
             if not socket.closed:
-                socket.send_multipart(frames, copy=max(map(len, frames)) < session.copy_threshold)
+                for frame in frames[:-1]:
+                    _send_frame(socket, frame, _MORE, False)
+                _send_frame(socket, frames[-1], 0, False)
                 self._look(socket)
-        return str(message["msg_id"])
+        return str(header["msg_id"])
 
     def recv(self, socket: Any, flags: int) -> tuple[Any, Any]:
         """Return the identities and the message that waits; a pair of None without one."""

@@ -1,7 +1,6 @@
 """JupyterLab's debugger: takes the debug requests of a page and asks the debugger inside the notebook's Python session.
 
-What is started, and which breakpoints are set, is kept here: when the session was rolled back, the debugger is attached
-to the restored session before the next cell. Nothing of the host is read for it. Values are cleaned like displays.
+After a rollback it is attached to the restored session before the next cell, with the breakpoints. Values are cleaned.
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ Attach = Callable[[debug_link.OnEvent], debug_link.DebugLink]
 
 
 class NotebookDebugger:
-    """The debugger of one notebook.
-
-    ``attach`` starts it in the notebook's Python session, which is opened if necessary; may block. ``program`` returns
-    the program that the session gets for the text of a cell. ``publish`` sends a ``debug_event``, on any thread.
-    """
+    """The debugger of one notebook. ``attach`` starts it in the session; ``program`` returns what a cell runs."""
 
     def __init__(
         self, attach: Attach, program: Callable[[str], str], publish: Callable[[Mapping[str, object]], None]
@@ -88,7 +83,7 @@ class NotebookDebugger:
                 return
 
     def _ask(self, request: debug_link.DebugRequest) -> dict[str, object]:
-        command, arguments = request.command, request.arguments
+        command, arguments = request.command, request.arguments or {}
         if command == "dumpCell":
             code = str(arguments.get("code", ""))
             arguments = {"code": code, "program": self._program(code)}
@@ -102,7 +97,7 @@ class NotebookDebugger:
                 raise
             reply = debug_link.DebugReply(0, True, {}, "")
         if reply.success:
-            self._note(command, arguments, reply, str(request.arguments.get("code", "")))
+            self._note(command, arguments, reply, str(arguments.get("code", "")))
         if command == "disconnect":
             self._went_on()
             if self._link is not None:

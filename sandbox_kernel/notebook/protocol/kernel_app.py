@@ -1,10 +1,4 @@
-"""Starts a kernel as Jupyter does: options of the command line, the connection file, sockets, the loop, the end.
-
-The options are ipykernel's: ``-f FILE``, addresses and ports, those of ``Session``, ``--debug`` and ``--log-level``.
-"""
-
-# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False, disallow-any-unimported=False
-# traitlets and jupyter_client have no types here.
+"""Starts a kernel as Jupyter does: ipykernel's options, the connection file, sockets, the loop, the end."""
 
 from __future__ import annotations
 
@@ -89,7 +83,6 @@ class KernelApp(Application, ConnectionFileMixin):
             atexit.register(self.cleanup_connection_file)
 
     def _write_ports(self) -> None:
-        """Write the ports that were chosen, if the file does not have them already."""
         if not os.path.exists(self.connection_file) or self._random_port_names:
             self._connection_file_written = False
             self.write_connection_file()

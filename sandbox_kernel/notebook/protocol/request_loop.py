@@ -4,21 +4,19 @@ Requests of the shell, of each subshell and of the control channel wait in a *la
 other: cells run in threads of their sessions, so one loop serves all (docs/decisions/notebook.md has the measurement).
 """
 
-# mypy: disallow-untyped-calls=False
-
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.session import utcnow
 
 from sandbox_kernel.notebook.protocol.channels import Channels, Frames
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.kernel import SandboxKernel
@@ -27,9 +25,11 @@ Json = Mapping[str, Any]
 _COMMS = ("comm_open", "comm_msg", "comm_close")
 #: Requests that a page sends when it connects; they need no session, and do not wait for a running cell.
 _GREETINGS = ("kernel_info_request", "connect_request", "comm_info_request")
+#: Requests that end what runs: they wait for nothing that a panel or a debugger has asked on their channel.
+_ENDS = ("interrupt_request", "shutdown_request")
 #: Requests that only the control channel takes.
 _SUBSHELLS = ("create_subshell_request", "delete_subshell_request", "list_subshell_request")
-_CONTROL = ("debug_request", "usage_request", *_SUBSHELLS)
+_CONTROL = ("debug_request", *_SUBSHELLS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class RequestLoop:
         self._topic = f"kernel.{uuid.uuid4()}"
         #: The last request of the shell: what threads send belongs to it.
         self.last: Request | None = None
-        self._greetings: set[asyncio.Future[None]] = set()
+        self._answers: set[asyncio.Future[None]] = set()
         self._control = Lane(self._serve)
         self._lanes: dict[str | None, Lane] = {None: Lane(self._serve)}
 
@@ -124,7 +124,10 @@ class RequestLoop:
             return
         request = Request(socket=socket, idents=idents, message=message, kind=kind, content=content)
         if socket is self._channels.control:
-            self._control.put(request)
+            if kind in _ENDS:
+                self._at_once(self._serve(request, self._control, abort=False))
+            else:
+                self._control.put(request)
             return
         name = request.message["header"].get("subshell_id")
         lane = self._lanes.get(name)
@@ -137,11 +140,14 @@ class RequestLoop:
             # The cell may wait for it; the shell's status is the cell's.
             contextvars.copy_context().run(self._comm, request)
         elif request.kind in _GREETINGS and lane.in_cell:
-            greeting = asyncio.ensure_future(self._greet(request, lane))
-            self._greetings.add(greeting)
-            greeting.add_done_callback(self._greetings.discard)
+            self._at_once(self._greet(request, lane))
         else:
             lane.put(request)
+
+    def _at_once(self, answer: Coroutine[Any, Any, None]) -> None:
+        work = asyncio.ensure_future(answer)
+        self._answers.add(work)
+        work.add_done_callback(self._answers.discard)
 
     def _status(self, state: str, request: Request) -> None:
         self.publish("status", {"execution_state": state}, request.message)
@@ -159,6 +165,10 @@ class RequestLoop:
         except Exception:
             self._kernel.log.exception("a %s could not be answered", request.kind)
         self._status("idle", request)
+        if lane is self._control and request.kind == "sandbox_request":
+            # A page takes the last status for that of the kernel, and a cell may go on.
+            for cell in [each.present for each in self._lanes.values() if each.in_cell and each.present is not None]:
+                self._status("busy", cell)
         if request.kind == "shutdown_request":
             self._ended.set()
 
@@ -208,7 +218,7 @@ class RequestLoop:
             contextvars.copy_context().run(self._comm, comm)
         lane.in_cell = True
         try:
-            content = await self._kernel.execute(request)
+            content = await self._kernel.cells.execute(request)
         finally:
             lane.in_cell = False
         asked = request.content

@@ -22,11 +22,12 @@ MAX_BYTES = 64 << 20
 #: How often one cell may clear what it has shown.
 MAX_CLEARS = 20_000
 #: How many messages the widgets of one cell may send.
-MAX_COMMS = 50_000
+MAX_COMM_MESSAGES = 50_000
 #: How many cells are remembered for their background output.
 MAX_CELLS = 200
-#: What one cell may send after its end: characters of text, bytes of displays, and messages of either kind.
-MAX_LATE_TEXT, MAX_LATE_BYTES, MAX_LATE_MESSAGES = 1 << 20, 16 << 20, 5000
+#: What one cell may send after its end: characters of text, bytes of displays, messages of either kind, and the work
+#: of a page with its displays (``sanitize.MAX_WORK``).
+MAX_LATE_TEXT, MAX_LATE_BYTES, MAX_LATE_MESSAGES, MAX_LATE_WORK = 1 << 20, 16 << 20, 5000, 400_000
 #: How many seconds of a processor the host works on what one cell sends, and which share of the cell's time besides.
 MAX_WORK_S, WORK_SHARE = 10.0, 0.25
 #: See ``untrusted/frames/comm_message.py``, which the first cell with a widget imports.
@@ -34,10 +35,7 @@ COMM = "application/vnd.sandbox-kernel.comm+json"
 
 
 class HostWork:
-    """What this thread works, from now on, on what a program sends: reading, cleaning, encoding, sending.
-
-    Measured as time of a processor, so that it does not depend on how busy the host is.
-    """
+    """What this thread works from now on, as time of a processor, on what a program sends: reading, cleaning."""
 
     def __init__(self) -> None:
         self._cpu, self._began = time.thread_time(), time.monotonic()
@@ -81,10 +79,7 @@ class Displays:
     """Collects the displays of a cell and hands each on as it comes. Made and called on the cell's thread."""
 
     def __init__(
-        self,
-        on_display: OnDisplay | None = None,
-        worker_id: str = "",
-        is_over: Callable[[], bool] = lambda: False,
+        self, on_display: OnDisplay | None = None, worker_id: str = "", is_over: Callable[[], bool] = lambda: False
     ) -> None:
         self._on_display = on_display
         self._worker_id = worker_id
@@ -94,7 +89,7 @@ class Displays:
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
         self._clears = MAX_CLEARS
-        self._comms = MAX_COMMS
+        self._comms = MAX_COMM_MESSAGES
         self._clear_next = False
         self._work = 0
         self.dropped = 0
@@ -196,24 +191,27 @@ class _Room:
     text: int = MAX_LATE_TEXT
     size: int = MAX_LATE_BYTES
     messages: int = MAX_LATE_MESSAGES
-    comms: int = MAX_COMMS
+    work: int = MAX_LATE_WORK
+    comms: int = MAX_COMM_MESSAGES
 
-    def take(self, text: int, size: int) -> bool:
+    def take(self, *, text: int = 0, size: int = 0, messages: int = 0, work: int = 0) -> bool:
         """Whether there is room for this much; says once that there is none."""
-        had_room = min(self.text, self.size, self.messages) >= 0
-        self.text, self.size, self.messages = self.text - text, self.size - size, self.messages - 1
-        if min(self.text, self.size, self.messages) >= 0:
+        had_room = self._has_room
+        self.text, self.size = self.text - text, self.size - size
+        self.messages, self.work = self.messages - messages, self.work - work
+        if self._has_room:
             return True
         if had_room:
             self.listener.cut()
         return False
 
+    @property
+    def _has_room(self) -> bool:
+        return min(self.text, self.size, self.messages, self.work) >= 0
+
 
 class BackgroundOutput:
-    """Output of threads and tasks of one worker that comes after their cell: handed to the front end of that cell.
-
-    Output of a cell that is not known is dropped. Used by the thread that has the turn.
-    """
+    """Output of threads and tasks of one worker after their cell, for the front end of that cell, if it is known."""
 
     def __init__(self, worker_id: str) -> None:
         self._worker_id = worker_id
@@ -225,11 +223,6 @@ class BackgroundOutput:
         if len(self._rooms) > MAX_CELLS:
             self._rooms.popitem(last=False)
 
-    @property
-    def listens(self) -> bool:
-        """Whether any front end listens."""
-        return bool(self._rooms)
-
     def knows(self, cell: int) -> bool:
         """Whether the front end of this cell listens."""
         return cell in self._rooms
@@ -240,12 +233,13 @@ class BackgroundOutput:
         if room is None:
             return
         if isinstance(message, LateText):
-            if room.take(len(message.text), 0):
+            if room.take(text=len(message.text), messages=1):
                 room.listener.text(message.name, message.text)
         elif COMM in message.data:
             room.comms -= 1
             if room.comms >= 0:
                 room.listener.display(_comm(message, self._worker_id))
-        elif room.take(0, message.size):
-            shown, _ = _cleaned(message, self._worker_id)
-            room.listener.display(shown if shown.kind == "update" else replace(shown, kind="display"))
+        elif room.take(size=message.size, messages=1):
+            shown, work = _cleaned(message, self._worker_id)
+            if room.take(work=work):
+                room.listener.display(shown if shown.kind == "update" else replace(shown, kind="display"))

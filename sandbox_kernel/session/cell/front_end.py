@@ -7,12 +7,17 @@ display, and text for another cell is accepted only if it grants nothing. Pure, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
+
+import msgspec
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.receipt import INVISIBLE
-from sandbox_kernel.session.cell.displays import LateListener
+from sandbox_kernel.session.cell.displays import HostWork, LateListener
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import check_each, check_or
 
 #: The most expressions of one cell, and the longest name and text of one.
 MAX_EXPRESSIONS = 100
@@ -21,6 +26,35 @@ MAX_NAME, MAX_EXPRESSION = 200, 100_000
 MAX_PAGES = 20
 MAX_NEXT_INPUT = 1 << 20
 _MAX_TRACEBACK = 50
+_TOO_MUCH = "the host has worked long enough on what this cell sends; ask for fewer or smaller values"
+_UNANSWERED = "no Python session ran this cell; only they evaluate expressions"
+
+
+class Page(msgspec.Struct, tag_field="source", tag="page"):
+    """A payload that shows text in the pager, of a worker or of a wrapped kernel."""
+
+    data: object = None
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class _NextInput(msgspec.Struct, tag_field="source", tag="set_next_input"):
+    text: object = None
+    replace: object = False
+
+
+#: One payload. A union also refuses one without a source.
+Payload = Page | _NextInput
+
+
+class _Value(msgspec.Struct):
+    """The value of an expression, or with another status than ``ok`` its error."""
+
+    status: str = ""
+    data: object = None
+    metadata: object = None
+    ename: str = ""
+    evalue: str = ""
+    traceback: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -33,15 +67,12 @@ class NextInput:
 
 @dataclass(frozen=True)
 class FrontEndReply:
-    """What a cell gives its front end, cleaned. ``expressions`` is in Jupyter's form, by name.
-
-    ``pages`` are MIME bundles for the pager. ``told`` are notes on what was changed or refused.
-    """
+    """What a cell gives its front end, cleaned: ``expressions`` in Jupyter's form, ``pages`` as bundles, ``notes``."""
 
     expressions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     pages: tuple[Mapping[str, object], ...] = ()
     next_input: NextInput | None = None
-    told: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,33 +99,28 @@ class FrontEnd:
             )
 
 
-def front_end_reply(asked: FrontEnd, said: Mapping[str, object]) -> FrontEndReply:
-    """Clean the worker's answer to a front end; ``said`` may hold anything that JSON can."""
+def front_end_reply(asked: FrontEnd, said: Mapping[str, object], work: HostWork) -> FrontEndReply:
+    """Clean the worker's answer to a front end, which is ``work`` for the cell; ``said`` may hold anything of JSON."""
     from sandbox_kernel.untrusted.sanitize import sanitize_docstring  # the first cell that shows something pays for it
 
-    values = said.get("expressions")
-    values = values if isinstance(values, Mapping) else {}
+    payload: list[object] = check_or(said.get("payload"), [])
+    values: dict[str, object] = check_or(said.get("expressions"), {})
     told: list[Note] = []
     next_input, pages = None, []
-    payload = said.get("payload")
-    for item in payload[: MAX_PAGES + 1] if isinstance(payload, list) else ():
-        if not isinstance(item, Mapping):
-            continue
-        if item.get("source") == "page":
-            pages.append(sanitize_docstring(item.get("data")).data)
-        elif item.get("source") == "set_next_input":
-            text = item.get("text")
-            if isinstance(text, str) and may_be_written(text := text.replace("\r\n", "\n")):
-                next_input = NextInput(text, item.get("replace") is True)
-            else:
-                told.append(notes.next_cell_refused())
+    for item in check_each(payload[: MAX_PAGES + 1], Payload):
+        if isinstance(item, Page):
+            pages.append(sanitize_docstring(item.data).data)
+        elif isinstance(item.text, str) and may_be_written(text := item.text.replace("\r\n", "\n")):
+            next_input = NextInput(text, item.replace is True)
+        else:
+            told.append(notes.next_cell_refused())
     if next_input is not None:
         told.append(notes.next_cell_written(next_input.replace))
     return FrontEndReply(
-        expressions={name: _value(values.get(name)) for name in asked.expressions},
+        expressions={name: _value(values.get(name), work) for name in asked.expressions},
         pages=tuple(pages),
         next_input=next_input,
-        told=tuple(told),
+        notes=tuple(told),
     )
 
 
@@ -112,25 +138,19 @@ def may_be_written(text: str) -> bool:
     )
 
 
-def _value(said: object) -> Mapping[str, object]:
-    """Return one value in Jupyter's form: a bundle, or an error."""
-    from sandbox_kernel.untrusted.sanitize import sanitize_bundle
+def _value(said: object, work: HostWork | None = None) -> Mapping[str, object]:
+    from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
 
-    if isinstance(said, Mapping) and said.get("status") == "ok":
-        clean = sanitize_bundle(said.get("data"), said.get("metadata"))
+    why = _UNANSWERED if said is None else "the session answered in another form"
+    given = check_or(said, _Value(ename="SandboxError", evalue=why))
+    if given.status == "ok" and work is not None and work.is_used_up:
+        given = _Value(ename="SandboxError", evalue=_TOO_MUCH)
+    if given.status == "ok":
+        clean = sanitize_bundle(given.data, given.metadata)
         return {"status": "ok", "data": clean.data, "metadata": clean.metadata}
-    if not isinstance(said, Mapping):
-        said = {"ename": "SandboxError", "evalue": "no Python session ran this cell; only they evaluate expressions"}
-    lines = said.get("traceback")
     return {
         "status": "error",
-        "ename": _text(said.get("ename"), 200),
-        "evalue": _text(said.get("evalue"), 20_000),
-        "traceback": [_text(line, 20_000) for line in lines[:_MAX_TRACEBACK]] if isinstance(lines, list) else [],
+        "ename": safe_text(given.ename, 200),
+        "evalue": safe_text(given.evalue, 20_000),
+        "traceback": [safe_text(line, 20_000) for line in given.traceback[:_MAX_TRACEBACK]],
     }
-
-
-def _text(text: object, limit: int) -> str:
-    from sandbox_kernel.untrusted.sanitize import safe_text
-
-    return safe_text(text, limit) if isinstance(text, str) else ""

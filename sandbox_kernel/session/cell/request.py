@@ -4,24 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import Events, ExecRequest, Language, Note, OnInput, OnOutput, OnUsage, check_listener
+from sandbox_kernel.limits import MAX_TIMEOUT_S, Limits
+from sandbox_kernel.model import Events, ExecRequest, Language, Note, check_listener
+from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio
-    from typing import Unpack
 
 #: The least memory that a cell can be given beside its session.
 LEAST_CELL_MB = 16
 #: The most checkpoints that a session may keep.
 MAX_CHECKPOINTS = 100
+
+
+class LimitLift:
+    """Time and memory that presses add to a running cell. One thread writes them, the cell's loop reads them.
+
+    Each press doubles one of them. ``most_mb`` bounds the memory; 0 while no cell of a session runs.
+    """
+
+    def __init__(self) -> None:
+        self.timeout_s, self.memory_mb, self.most_mb = 0.0, 0, 0
+
+    def next(self) -> tuple[float, int]:
+        """Return how many seconds and MB the next press gives; zeros where none can be given."""
+        if not self.most_mb:
+            return 0.0, 0
+        return min(self.timeout_s, MAX_TIMEOUT_S - self.timeout_s), min(self.memory_mb, self.most_mb - self.memory_mb)
+
+    def give(self, what: str) -> None:
+        """Give more ``time`` or ``memory``. Raises ``InvalidRequest`` where that is not possible."""
+        seconds, more_mb = self.next()
+        if what == "time" and seconds > 0:
+            self.timeout_s += seconds
+        elif what == "memory" and more_mb > 0:
+            self.memory_mb += more_mb
+        else:
+            why = f"this session can have {self.most_mb} MB, {MAX_TIMEOUT_S:g} s" if self.most_mb else "it has ended"
+            raise InvalidRequest(f"the cell cannot be given more {what}: {why}; restart with more, and run it again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +58,10 @@ class CellEvents(Events):
     on_display: OnDisplay | None = None
     #: The notebook that runs the cell: it gets values of expressions, and output after the end of the cell.
     front_end: FrontEnd | None = None
+    #: Adds time or memory to the running cell; None where nobody may.
+    lift: LimitLift | None = None
     #: Where coroutine functions of the host run.
     loop: asyncio.AbstractEventLoop | None = None
-
-    @classmethod
-    def of(cls, on_output: OnOutput | None, on_input: OnInput | None, more: CellExtras) -> CellEvents:
-        """Return those parameters of a cell that are called."""
-        heard = {name: more.get(name) for name in ("on_display", "on_usage", "front_end")}
-        return cls(on_output=on_output, on_input=on_input, **heard)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,19 +77,7 @@ class CellRequest(ExecRequest):
     comm: Mapping[str, object] | None = None
 
 
-class CellExtras(TypedDict, total=False):
-    """The parameters of a cell that are given by name only; ``Session.run`` documents them."""
-
-    on_display: OnDisplay | None
-    on_usage: OnUsage | None
-    number: int | None
-    memory_mb: int | None
-    cpu_seconds: float | None
-    output_bytes: int | None
-    front_end: FrontEnd | None
-
-
-NetworkNotes = Callable[[NetworkSigns, Sequence[Note]], Sequence[Note]]
+NetworkNotes = Callable[[NetworkSigns, Sequence[Note], SandboxPolicy | None], Sequence[Note]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +98,8 @@ class SessionSpec:
     isolation: str
     #: Why this backend, when nobody had named one.
     chosen: str = ""
-    #: Makes notes on the network, from the signs that a cell wanted it and its other notes.
-    network_notes: NetworkNotes = lambda _signs, _notes: ()
+    #: Makes notes on the network, from the signs that a cell wanted it, its other notes, and what it may reach by now.
+    network_notes: NetworkNotes = lambda _signs, _notes, _policy: ()
 
     def __post_init__(self) -> None:
         count, name = self.checkpoints, self.name
@@ -98,17 +109,29 @@ class SessionSpec:
             raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
 
     def request(
-        self, code: str, timeout: float, comm: Mapping[str, object] | None = None, **more: Unpack[CellExtras]
+        self,
+        code: str,
+        timeout: float,
+        comm: Mapping[str, object] | None = None,
+        *,
+        number: int | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        output_bytes: int | None = None,
     ) -> CellRequest:
         """Return a checked request for a cell of this session; raises ``InvalidRequest``."""
-        given = {name: more.get(name) for name in ("cpu_seconds", "output_bytes") if more.get(name) is not None}
+        limits = self.limits
+        if cpu_seconds is not None:
+            limits = replace(limits, cpu_seconds=cpu_seconds)
+        if output_bytes is not None:
+            limits = replace(limits, output_bytes=output_bytes)
         return CellRequest(
             language=self.language,
             code=code,
             timeout=timeout,
-            memory_limit_mb=more.get("memory_mb"),
-            limits=replace(self.limits, **given) if given else self.limits,  # type: ignore[arg-type]
-            number=more.get("number"),
+            memory_limit_mb=memory_mb,
+            limits=limits,
+            number=number,
             comm=comm,
         )
 

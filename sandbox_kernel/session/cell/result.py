@@ -1,31 +1,28 @@
-"""How a cell ended, and the result that is made of it. Pure."""
+"""How a cell ended, and what its result says of it. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from sandbox_kernel.backends.outcome import NetworkSigns
+from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Verdict
-from sandbox_kernel.model import Call, ExecResult, FsChange, Language, Note, Status, Violation, notes
-from sandbox_kernel.session.cell.request import CellRequest, NetworkNotes, SessionSpec
+from sandbox_kernel.jail.streams import Capture
+from sandbox_kernel.limits import Limit
+from sandbox_kernel.model import Call, ExecResult, Language, Note, Status, notes
+from sandbox_kernel.session.cell.displays import Displays
+from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
+from sandbox_kernel.session.worker.memory_budget import MemoryUse
 from sandbox_kernel.session.worker.messages import CellDone
 from sandbox_kernel.util.values import dataclass
-
-if TYPE_CHECKING:
-    from sandbox_kernel.jail.streams import Capture
-    from sandbox_kernel.session.cell.displays import Displays
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellEnd:
     """How a cell ended and what was measured around it. Anything but ``DONE``: the worker is dead or must die.
 
-    ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
+    It is evidence and no result: the rollback is decided by it, before there is a result. ``disk_full`` is true when
+    the disk filled up during the cell, not when it was full before.
     """
 
     how: Ending
@@ -38,8 +35,12 @@ class CellEnd:
     calls: tuple[Call, ...] = ()
     oom_kills: int = 0
     forks_refused: bool = False
+    #: Whether it had so many processes at its end that more memory would not help.
+    crowded: bool = False
     cpu_seconds: float | None = None
+    #: The most that the whole jail has held, kept states too; ``memory`` is what the session is told of.
     peak_bytes: int | None = None
+    memory: MemoryUse = MemoryUse()
     gpu_peak_bytes: int | None = None
 
     @property
@@ -94,67 +95,44 @@ def judge_cell(end: CellEnd, language: Language, memory_mb: int, *, truncated: b
     )
 
 
-def make_result(
-    spec: SessionSpec,
+def cell_result(
     request: CellRequest,
-    memory_mb: int,
+    spec: SessionSpec,
     end: CellEnd,
     stdout: Capture,
     stderr: Capture,
     shown: Displays,
-    *,
-    rolled_back: bool = False,
-    told: Sequence[Note] = (),
-    violations: tuple[Violation, ...] = (),
-    changes: tuple[FsChange, ...] = (),
-    here: str = "",
-    network_notes: NetworkNotes | None = None,
+    memory_mb: int,
 ) -> ExecResult:
-    """Return the result of one cell, which had ``memory_mb``. ``told`` are notes that are known already."""
+    """Return the result of a cell, which had ``memory_mb``, as its worker and its jail saw it."""
     done = end.done
     status, limit = judge_cell(end, spec.language, memory_mb, truncated=stdout.truncated or stderr.truncated)
     code = done.exit_code if done is not None else end.code if end.how is Ending.DIED else None
     error = done.error if done is not None else None
-    errors = stderr.text
-    if error is not None and error.ename != "SystemExit":
-        # As a program would have left it on stderr; pages draw ``error`` instead.
-        errors += _COLOURS.sub("", "\n".join(error.traceback)) + "\n"
-    found = list(told)
+    # Who ends it looks a few times a second, and what grows fast is not seen at its largest.
+    was_ended = limit is Limit.MEMORY and end.how is not Ending.DONE
+    peak = memory_mb << 20 if was_ended else end.memory.peak_bytes
+    found: list[Note] = []
     if shown.dropped:
         found.append(notes.displays_dropped(shown.dropped))
-    if end.oom_kills and end.how is Ending.DONE:
+    if limit is Limit.MEMORY and (end.crowded or end.forks_refused):
+        found.append(notes.many_processes(request.limits.processes))
+    elif end.oom_kills and end.how is Ending.DONE:
         found.append(notes.child_out_of_memory())
     if done is not None and done.unsaved:
         found.append(notes.state_not_saved())
-    signs = NetworkSigns(errors, str(request.code), done.tried if done is not None else ())
-    return ExecResult(
-        stdout=stdout.text,
-        stderr=errors,
-        exit_code=None if code is None else code if code >= 0 else 128 - code,
-        duration=end.duration_s,
-        status=status,
-        signal=-code if code is not None and code < 0 else None,
-        limit=limit,
-        violations=violations,
-        stdout_bytes=stdout.total,
-        stderr_bytes=stderr.total,
-        stdout_truncated=stdout.truncated,
-        stderr_truncated=stderr.truncated,
-        peak_memory_bytes=end.peak_bytes,
-        peak_gpu_memory_bytes=end.gpu_peak_bytes,
-        cpu_seconds=end.cpu_seconds,
-        changes=changes,
-        displays=shown.all(),
-        error=error,
-        rolled_back=rolled_back,
-        language=str(spec.language),
+    return replace(
+        make_result(request, status, limit, stdout=stdout, stderr=stderr, code=code, error=error, memory_mb=memory_mb),
         backend=spec.backend,
         isolation=spec.isolation,
-        timeout=request.timeout,
-        memory_limit_mb=memory_mb,
-        gpu_memory_limit_mb=spec.limits.gpu_memory_mb,
-        notes=(*found, *(network_notes or spec.network_notes)(signs, found)),
-        chosen=spec.chosen,
-        here=here,
+        duration=end.duration_s,
+        cpu_seconds=end.cpu_seconds,
+        peak_memory_bytes=peak,
+        added_memory_bytes=max(0, peak - end.memory.before_bytes),
+        kept_memory_bytes=end.memory.kept_bytes,
+        peak_gpu_memory_bytes=end.gpu_peak_bytes,
+        notes=tuple(found),
         calls=end.calls,
+        displays=shown.all(),
+        chosen=spec.chosen,
     )

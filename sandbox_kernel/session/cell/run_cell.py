@@ -15,23 +15,24 @@ import os
 import selectors
 import termios
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TypeVar
 
-from sandbox_kernel.backends.checks import told
+from sandbox_kernel.backends.checks import host_failure
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.input_prompts import InputPrompts
-from sandbox_kernel.jail.streams import CHUNK, Capture, Stop
-from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, WatchLoop
+from sandbox_kernel.jail.streams import CHUNK, Capture, ListenerFailed, Stop, guarded
+from sandbox_kernel.jail.watch_loop import TICK_S, Alarm, LimitWatch, WatchLoop
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest
 from sandbox_kernel.session.cell.result import CellEnd
 from sandbox_kernel.session.worker.gate_client import GateLost
+from sandbox_kernel.session.worker.jailed_worker import LAST_WORD_S, JailedWorker
 from sandbox_kernel.session.worker.messages import (
     Began,
     CellDone,
@@ -42,48 +43,15 @@ from sandbox_kernel.session.worker.messages import (
     Question,
     Run,
 )
-from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
 #: A cell that sleeps on is interrupted a second time after this time.
 _AGAIN_S = 1.0
 #: The pause before each read of a worker that has had its part of the host's work.
 _SLOWLY_S = 0.05
 
-Item = TypeVar("Item")
-
-
-class ListenerFailed(Exception):
-    """A callback of the caller raised an exception, or the caller was interrupted. ``Session.run`` raises the reason.
-
-    Wrapped, so that it is not mistaken for an error of this package.
-    """
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
-    """Return a callback that raises ``ListenerFailed`` for what ``listener`` raises; ``KeyboardInterrupt`` passes."""
-    if listener is None:
-        return None
-
-    def call(item: Item) -> None:
-        try:
-            listener(item)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise ListenerFailed(error) from None
-
-    return call
-
 
 class Cell(WatchLoop):
-    """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output.
-
-    ``node`` is the node of the tree that the state after the cell becomes, if it is kept.
-    """
+    """The state of a cell while it runs; the state after it becomes ``node``. ``watch`` runs it, then ``settle``."""
 
     def __init__(
         self, live: JailedWorker, request: CellRequest, events: CellEvents, stop: Stop, grace_s: float, node: int
@@ -94,12 +62,11 @@ class Cell(WatchLoop):
         self.grace_s, self._node = grace_s, node
         #: What the cell prints, by the pipes of the session, which outlive it.
         self.captures: dict[int, Capture] = {}
-        on_output, on_input = events.on_output, events.on_input
+        on_output, on_input = guarded(events.on_output), events.on_input
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
-            emit = None if on_output is None else _guarded(partial(on_output, name))
-            self.captures[fd] = Capture(limits.output_bytes, emit)
+            self.captures[fd] = Capture(limits.output_bytes, None if on_output is None else partial(on_output, name))
         self.stdout, self.stderr = self.captures.values()
-        self.displays = Displays(_guarded(events.on_display), live.worker_id, self._is_over)
+        self.displays = Displays(guarded(events.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -110,7 +77,7 @@ class Cell(WatchLoop):
         self._again_at: float | None = None
         self._prompts: InputPrompts | None = None
         if on_input is not None:
-            self._prompts = InputPrompts(self.selector, on_input, self._drain, self._ask_to_stop, ListenerFailed)
+            self._prompts = InputPrompts(self.selector, on_input, self._drain, self._ask_to_stop)
         self._deadline = 0.0
         self._writes = False
         #: Whether the worker had no main thread at the last tick.
@@ -128,8 +95,9 @@ class Cell(WatchLoop):
     def _watch(self) -> CellEnd:
         meter = self.live.jail.meter
         meter.reset_peak()
+        self.live.memory.begin_cell()
         # Processes of earlier cells may hold every place already; that is not this cell's doing.
-        meter.last_look()
+        meter.recount()
         before = meter.read()
         started = time.monotonic()
         self._deadline = started + self.request.timeout
@@ -149,13 +117,15 @@ class Cell(WatchLoop):
             self._send()
             while self.ending is None:
                 try:
-                    self.loop()
+                    # No check at once, while a short cell ends: there is one at its end.
+                    self.loop(TICK_S)
                 except KeyboardInterrupt as error:
                     # Control-C in the caller's terminal: the cell gets it first, then the caller.
                     self.failure = ListenerFailed(error)
                     self._ask_to_stop()
+            self.live.memory.ended = self.ending is Ending.DONE
             # It may have gone beyond a limit and ended between two ticks: the next cell must not be ended for it.
-            if self.ending is Ending.DONE and (exceeded := self.limits.look()) is not None:
+            if self.ending is Ending.DONE and (exceeded := self.limits.check()) is not None:
                 self.ending, self.done = exceeded, None
         except ListenerFailed as error:
             self.ending, self.failure = Ending.HOST_FAILED, error
@@ -166,20 +136,21 @@ class Cell(WatchLoop):
         except SandboxError as error:
             self.ending, self.problem = Ending.LOST, str(error)
         except OSError as error:
-            self.ending, self.failure = Ending.HOST_FAILED, told(error)
+            self.ending, self.failure = Ending.HOST_FAILED, host_failure(error)
         finally:
             if calls is not None:
                 made = calls.finish()
         assert self.ending is not None
         duration_s = time.monotonic() - started
+        others = len(meter.members() or ()) - self.live.tree.living_count
         # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
         try:
-            meter.last_look()
+            meter.recount()
             after = meter.read()
         except OSError as error:
             after = before
             if self.ending is not Ending.LOST:
-                self.ending, self.failure = Ending.HOST_FAILED, self.failure or told(error)
+                self.ending, self.failure = Ending.HOST_FAILED, self.failure or host_failure(error)
         return CellEnd(
             how=self.ending,
             done=self.done,
@@ -191,8 +162,10 @@ class Cell(WatchLoop):
             calls=made,
             oom_kills=after.oom_kills - before.oom_kills,
             forks_refused=after.forks_refused and not before.forks_refused,
+            crowded=others > self.request.limits.processes // 2,
             cpu_seconds=None if after.cpu_seconds is None else max(0.0, after.cpu_seconds - (before.cpu_seconds or 0)),
             peak_bytes=after.peak_bytes,
+            memory=self.live.memory.use,
             gpu_peak_bytes=self.limits.gpu_peak_bytes(),
         )
 
@@ -233,10 +206,14 @@ class Cell(WatchLoop):
         live.channel.put(message)
 
     def at_tick(self) -> None:
-        """See ``WatchLoop``: a worker without its main thread ends no cell, and the kernel does not find it for memory.
+        """See ``WatchLoop``. Applies a lifted memory limit, and ends a worker that has lost its main thread.
 
-        One that is just being ended may look like that for a moment, so it is looked at twice.
+        Such a worker ends no cell, and the kernel does not find it for memory. One that is just being ended may look
+        like that for a moment, so it is looked at twice.
         """
+        lift = self.events.lift
+        if lift is not None and lift.memory_mb * MIB > self.live.memory.limit_bytes:
+            self.live.limit_memory(lift.memory_mb * MIB)
         speaker = self.live.channel.speaker
         headless = speaker > 0 and goes_on_without_main_thread(speaker)
         if headless and self._headless and self.ending is None:
@@ -264,7 +241,9 @@ class Cell(WatchLoop):
 
     def _time_is_up_at(self) -> float:
         asked_s = 0.0 if self._prompts is None else math.inf if self._prompts.open else self._prompts.asked_s
-        return self._deadline + self.live.pause.seconds() + asked_s
+        lift = self.events.lift
+        lifted_s = 0.0 if lift is None else lift.timeout_s - self.request.timeout
+        return self._deadline + lifted_s + self.live.pause.seconds() + asked_s
 
     def _is_over(self) -> bool:
         return time.monotonic() >= self._time_is_up_at()
@@ -349,7 +328,7 @@ class Cell(WatchLoop):
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
                 if (front_end := self.events.front_end) is not None:
-                    front_end.on_reply(front_end_reply(front_end, message.reply))
+                    front_end.on_reply(front_end_reply(front_end, message.reply, self.displays.work))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.changes import FileDiff
+from sandbox_kernel.workspace.tree.paths import display_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,6 @@ class Changes:
         unsure: names of variables that cannot be compared (generators, sockets): they may have changed.
         files: files that the cell created, changed or deleted.
         unknown: why the variables could not be compared; empty when they were.
-
     """
 
     added: tuple[str, ...] = ()
@@ -57,7 +58,6 @@ class Node:
         alive: whether the state is held in memory. ``checkout`` of another one runs its cells again.
         present: whether this is the state that the next cell runs in.
         lacks: what the state cannot hold, each as a short sentence: threads, for example.
-
     """
 
     id: int
@@ -120,7 +120,6 @@ class StateDiff:
         unsure: variables that cannot be compared, such as generators and sockets.
         files: files that differ.
         unknown: what could not be compared and why, each as a sentence.
-
     """
 
     before: int
@@ -143,7 +142,7 @@ class StateDiff:
         if self.unsure:
             lines.append(f"? {', '.join(self.unsure)}: cannot be compared")
         for file in self.files:
-            lines.append(f"file {file.path} {file.kind}")
+            lines.append(f"file {display_name(file.path)} {file.kind}")
             lines += [f"    {line}" for line in file.patch.splitlines()]
         lines += self.unknown
         return "\n".join(lines if len(lines) > 1 else [*lines, "no difference"])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.tree.node import Changes, Node
 from sandbox_kernel.session.tree.variables import Seen, changes
+from sandbox_kernel.util.values import dataclass
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
@@ -25,10 +26,7 @@ MAX_NAME = 100
 
 
 def living_bound(keep: int) -> int:
-    """How many checkpoints may live beside that of the present state, if ``undo`` can go ``keep`` cells back.
-
-    Beside those that ``undo`` reaches there is room for named states, tips of branches and states farther back.
-    """
+    """How many checkpoints may live beside the present one: those of ``undo``, named ones, tips, and older ones."""
     return max(keep, min(4 * keep, 60))
 
 
@@ -71,10 +69,10 @@ class StateRecord:
     def __str__(self) -> str:
         """Say which state it is: by its name, by its cell as the notebook counts it, or by its number in the tree."""
         if self.name:
-            return f"{self.name!r} (node {self.id})"
+            return repr(self.name)
         if self.cell is not None and self.cell.number is not None:
-            return f"cell [{self.number}] (node {self.id})"
-        return f"node {self.id}" if self.id else "the beginning (node 0)"
+            return f"cell [{self.number}]"
+        return f"node {self.id}" if self.id else "the beginning"
 
 
 class StateTree:
@@ -157,7 +155,6 @@ class StateTree:
             at = self.records[at].parent
 
     def _near(self) -> Iterator[int]:
-        """Yield the present node and those that ``undo`` can go back to."""
         return itertools.islice(self._upwards(self.present), self.keep + 1)
 
     def nearest(self) -> StateRecord | None:
@@ -180,7 +177,7 @@ class StateTree:
                 "nothing was taken back, and the session is as it was"
             )
         possible = f"possible are: {', '.join(map(str, sorted(far)))}" if far else "nothing can be undone"
-        more = "; session.checkout(node) goes to any node of session.history()" if steps < len(line) else ""
+        more = "; session.checkout (%sandbox go) goes to any state of the tree" if steps < len(line) else ""
         raise SessionError(f"undo of {_cells(steps)} is not possible here; {possible}{more}")
 
     def forward(self, steps: int) -> int:
@@ -191,23 +188,20 @@ class StateTree:
             if ahead is None:
                 can = f"{done} can be" if done else "there is nothing to redo"
                 raise SessionError(
-                    f"redo of {_cells(steps)} is not possible here: {can}; redo follows an undo or a checkout"
+                    f"redo of {_cells(steps)} is not possible here: {can}; redo follows an undo, or going back"
                 )
             at = ahead
         return at
 
     def replayed(self, node: int) -> list[int]:
-        """Return the nodes whose cells have to be run again to get to a node that does not live, first one first.
-
-        The parent of the first one lives. Raises ``SessionError`` when the way there was forgotten.
-        """
+        """Return the nodes whose cells run again to get to a lost one, from a living one on; else ``SessionError``."""
         again: list[int] = []
         for at in self._upwards(node):
             if self.records[at].pid:
                 return again[::-1]
             again.append(at)
         raise SessionError(
-            f"node {node} does not live any more and cannot be made again: "
+            f"{self.records[node]} does not live any more and cannot be made again: "
             + ("the cells before it were forgotten" if self.records[node].cut else "no state before it lives either")
             + "; session.history() has its code"
         )

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SandboxError, SessionError
@@ -18,16 +17,13 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, FsChange, Language, notes
 from sandbox_kernel.session.cell.request import CellEvents
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.tree.node import Checkpoint, Node, StateDiff
 from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
-from sandbox_kernel.session.tree.variables import can_run_again, compare
+from sandbox_kernel.session.tree.variables import Seen, can_run_again, compare
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import private_bytes
-from sandbox_kernel.session.worker.messages import clean_text
-from sandbox_kernel.workspace.changes import FileDiff
-
-if TYPE_CHECKING:
-    from sandbox_kernel.session.supervisor import WorkerSupervisor
-    from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.util.wire import encodable
 
 #: The most candidates of one exploration.
 MAX_CANDIDATES = 1000
@@ -57,40 +53,32 @@ class TimeTravel:
             held = private_bytes(worker.jail.init_pid)
             return tuple(worker.tree.node(record, held) for record in worker.tree.records.values())
 
+    def variables(self, state: Node | int | str | None = None) -> dict[str, Seen] | None:
+        """Return what the variables of a state are (the present one); None when they were not looked at."""
+        with self._travel() as (worker, _):
+            return worker.tree.variables(worker.tree.present if state is None else worker.tree.find(state))
+
     def when(self, variable: str) -> tuple[Node, ...]:
         """Return the nodes whose cells added, changed or removed a variable, oldest first."""
         return tuple(node for node in self.history() if variable in node.changed.names())
 
     def diff(self, a: Node | int | str, b: Node | int | str | None = None) -> StateDiff:
-        """Return how two states differ: variables with short values, files with their lines. Changes nothing.
-
-        Args:
-            a: the first state: a node, its number or its name.
-            b: the second one; None is the present state.
-
-        """
+        """Return how two states (each a node, number or name; None: the present one) differ: variables and files."""
         with self._travel() as (worker, _):
             tree = worker.tree
             before, after = tree.find(a), tree.find(b) if b is not None else tree.present
             found, problem = worker.copies.compare(before, after)
             # Their texts are the session's own.
-            files = tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found)
+            files = tuple(replace(one, path=encodable(one.path), patch=encodable(one.patch)) for one in found)
             return compare((before, after), (tree.variables(before), tree.variables(after)), files, problem)
 
     def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.
 
-        Each has its own variables and files. Afterwards the session is where it was; ``keep(i)`` of what is returned
-        makes a candidate the present state. The others stay as branches until they are evicted.
-
-        Args:
-            codes: the cells to try.
-            timeout: seconds that each may take.
-
-        Raises:
-            InvalidRequest: a candidate cannot be run; nothing was run.
-            SessionError: the present state is not held, so that one cannot come back to it.
-
+        Each has its own variables and files, and may take ``timeout`` seconds. Afterwards the session is where it was;
+        ``keep(i)`` of what is returned makes a candidate the present state. The others stay as branches until they are
+        evicted. Raises ``InvalidRequest``, before anything is run, for a candidate that cannot be, and ``SessionError``
+        when the present state is not held, so that one cannot come back to it.
         """
         # One after another: docs/decisions/sessions.md says why there is no exact way to run them at once.
         with self._travel() as (worker, stop):
@@ -99,14 +87,8 @@ class TimeTravel:
     def checkpoint(self, name: str, state: Node | int | str | None = None) -> Node:
         """Name a state, so that ``checkout(name)`` finds it and it is given up last.
 
-        Args:
-            name: a short text that is not a number. A state that had this name before loses it.
-            state: a node of ``history()``, its number, or another name of it; the present state by default.
-
-        Raises:
-            InvalidRequest: the name cannot be used.
-            SessionError: there is no such state.
-
+        The ``name`` is a short text that is not a number; a state that had it before loses it. ``state`` is a node of
+        ``history()``, its number, or another name of it; the present state by default.
         """
         wanted = check_name(name)
         with host_trouble(), self._supervisor.turn() as worker:
@@ -118,22 +100,16 @@ class TimeTravel:
     def undo(self, n: int = 1) -> ExecResult:
         """Go back to the state before the last ``n`` cells; the result's notes say what was restored.
 
-        Args:
-            n: how many cells to undo; cells that were rolled back do not count.
-
-        Raises:
-            InvalidRequest: ``n`` is not a number of at least 1.
-            SessionError: there is no such state, or it is not held; the message lists what can be undone.
-
+        Cells that were rolled back do not count. Raises ``SessionError``, which lists what can be undone, where there
+        is no such state or it is not held.
         """
         _check_steps("undo", n)
         with self._travel() as (worker, _):
             target = worker.tree.back(n)
             taken = [worker.tree.records[node] for node in worker.tree.line()[:n]]
             back = self._supervisor.go_to(worker, target, f"undo of {n} cells")
-            return self._supervisor.moved(
-                notes.taken_back(back.names, [(record.number, record.code) for record in taken]), back
-            )
+            told = notes.taken_back(back.names, [(record.number, record.code) for record in taken])
+            return self._supervisor.moved(back, told)
 
     def acknowledge_rollback(self) -> bool:
         """Return whether the last cell was rolled back, once: an undo would take back the good cell before it."""
@@ -151,18 +127,12 @@ class TimeTravel:
             return _reach(self._supervisor, worker, worker.tree.forward(n), stop)
 
     def checkout(self, where: Node | int | str) -> ExecResult:
-        """Go to any state of the tree. The state that is left stays as a branch.
+        """Go to any state of the tree: a node of ``history()``, its number, or a name that ``checkpoint`` gave.
 
-        A state that is no longer held is made again: its cells run again after the nearest state before it that is
-        held, and the notes of the result say so. If one of them ends in another way than it did, the session stays
-        where it was.
-
-        Args:
-            where: a node of ``history()``, its number, or a name that ``checkpoint`` gave.
-
-        Raises:
-            SessionError: there is no such state, or it cannot be made again.
-
+        The state that is left stays as a branch. A state that is no longer held is made again: its cells run again
+        after the nearest state before it that is held, and the notes of the result say so. If one of them ends in
+        another way than it did, the session stays where it was. Raises ``SessionError`` for a state that is not there
+        or cannot be made again.
         """
         with self._travel() as (worker, stop):
             return _reach(self._supervisor, worker, worker.tree.find(where), stop)
@@ -198,7 +168,6 @@ class Exploration:
         results: the result of each candidate.
         nodes: the number of each candidate's node; None for one that had to be ended and left no state.
         base: the number of the node that all began with, where the session is now.
-
     """
 
     def __init__(
@@ -224,10 +193,7 @@ class Exploration:
         return self._session.checkout(node)
 
     def discard(self) -> None:
-        """Go back to where the exploration began, and give up the states of all candidates.
-
-        They stay in the history with their code.
-        """
+        """Go back to where it began and give up the states of all candidates; the history keeps their code."""
         self._session._give_up(self.base, [node for node in self.nodes if node is not None])
 
 
@@ -269,10 +235,7 @@ def _try_out(
 
 
 def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: Stop) -> ExecResult:
-    """Make a node the present one. Where its state is no longer held, its cells run again; ``stop`` interrupts them.
-
-    Raises ``SessionError``; then the session is as it was.
-    """
+    """Make a node the present one; cells run again where it is not held. ``SessionError``: all is as it was."""
     tree = worker.tree
     asked = f"checkout of {tree.records[node]}"
     if node == tree.present and not tree.records[node].pid:
@@ -280,7 +243,7 @@ def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: 
     again = tree.replayed(node)
     if not again:
         back = supervisor.go_to(worker, node, asked)
-        return supervisor.moved(notes.moved(back.names, str(tree.records[node])), back)
+        return supervisor.moved(back, notes.moved(back.names, str(tree.records[node])))
     left = tree.present
     start = tree.records[again[0]].parent
     assert start is not None, "the beginning has no cell that could be run again"
@@ -303,10 +266,10 @@ def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: 
         supervisor.files.undone(worker, written)
     worker.look_at_variables()
     seen = tree.variables(node)
-    result = supervisor.moved(notes.moved(worker.names if seen is None else len(seen), where), back)
+    moved = notes.moved(worker.names if seen is None else len(seen), where)
     python = supervisor.spec.language is Language.PYTHON
     outside = sum(not can_run_again(tree.records[each].code) for each in again) if python else 0
-    return replace(result, notes=(notes.run_again(outside, len(again), where), *result.notes))
+    return supervisor.moved(back, notes.run_again(outside, len(again), where), moved)
 
 
 def _run_again(
@@ -334,4 +297,4 @@ def _return(supervisor: WorkerSupervisor, worker: JailedWorker, left: int) -> st
         supervisor.settle(worker)
         supervisor.go_to(worker, left, "the way back")
         return "the session is as it was"
-    return f"the session is at node {worker.tree.present}"
+    return f"the session is at {worker.tree.here}"

@@ -18,20 +18,30 @@ from sandbox_kernel.workspace.changes import FileDiff
 if TYPE_CHECKING:
     from sandbox_kernel.session.tree.state_tree import StateRecord
 
-#: What a worker reports of one variable: its type, a mark that changes with its value, and a few words.
+#: What a worker reports of one variable: its type, a mark that changes with its value, and a few words. A mark that
+#: begins with @ is its address and about its size: the value was not read.
 Seen = tuple[str, str, str]
 #: The most variables of one report. One that has so many may lack others.
 MOST_SEEN = 10_000
+_HEX = re.compile(r"[0-9a-f]{1,12}\Z")
 
 
 def same(before: Seen, after: Seen) -> bool | None:
-    """Whether a variable has the same value in both; None when that cannot be known (only its address was seen)."""
-    if before[:2] == after[:2]:
+    """Whether a variable has the same value in both; None when that cannot be known."""
+    address, _, _ = before[1].partition(":")
+    if before[0] == after[0] and address == after[1].partition(":")[0]:
         return None if before[1].startswith("@") else True
     if before[0] == after[0] and before[1].startswith("@") != after[1].startswith("@"):
-        # Measured once and once not: there was no time for it, or the value has become too large.
+        # Read in one of them only: there was no time for it, or the value has become too large.
         return None
     return False
+
+
+def size_of(seen: Seen) -> int | None:
+    """Return about how many bytes a value takes, as the session says; None when that is not known."""
+    _, mark, _ = seen
+    digits = mark.partition(":")[2] if mark.startswith("@") else mark[8:]
+    return int(digits, 16) if _HEX.match(digits) else None
 
 
 def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Changes:
@@ -98,16 +108,14 @@ _ONLY_DATA = frozenset(
         *("list", "tuple", "dict", "set", "frozenset", "ndarray", "DataFrame", "Series"),
     ]
 )
-
-
-#: Longer cells are not looked into: they may change everything, and are not run again unasked.
-MOST_LOOKED = 20_000
+#: Longer cells are not parsed: they may change everything, and are not run again unasked.
+MOST_PARSED = 20_000
 
 
 @lru_cache(maxsize=512)
 def can_run_again(code: str) -> bool:
     """Whether a Python cell may be run again without asking: it uses no input, network, time, chance or files."""
-    if len(code) > MOST_LOOKED:
+    if len(code) > MOST_PARSED:
         return False
     try:
         tree = ast.parse(code)
@@ -145,7 +153,7 @@ def find_maker(
     if len(made) != 1:
         return None
     at, record = made[0], line[made[0]]
-    if record.cell is None or not record.ended_well or len(record.code) > MOST_LOOKED:
+    if record.cell is None or not record.ended_well or len(record.code) > MOST_PARSED:
         return None
     names = set(record.changes.names())
     if any(other.cell is not None and _may_change(other.code, names) for other in line if other is not record):
@@ -158,7 +166,7 @@ def find_maker(
 
 def _may_change(code: str, names: Collection[str]) -> bool:
     """Whether the text of a cell has one of these names, or reaches variables without naming them."""
-    if len(code) > MOST_LOOKED:
+    if len(code) > MOST_PARSED:
         return True
     words = _words_in(code)
     return not words.isdisjoint(names) or not words.isdisjoint(_ALL_VARIABLES)

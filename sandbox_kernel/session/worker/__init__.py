@@ -1,1 +1,1 @@
-"""The host's side of one worker, which is hostile: its jail, channel and checkpoints. Read ``worker.py`` first."""
+"""The host's side of a worker, which is hostile: its jail, channel, checkpoints. Read ``jailed_worker.py`` first."""

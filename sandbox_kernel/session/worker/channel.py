@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import struct
 from collections import deque
@@ -18,6 +17,7 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import MAX_FRAME, FromWorker, ToWorker, parse
+from sandbox_kernel.util.linux_calls import pidfd_open, pidfd_send_signal
 from sandbox_kernel.util.wire import BadMessage, Frames, frame
 
 _CREDENTIALS = struct.Struct("3i")
@@ -79,7 +79,7 @@ class WorkerChannel:
         if self._speaker_fd < 0:
             return False
         with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self._speaker_fd, number)
+            pidfd_send_signal(self._speaker_fd, number)
         return True
 
     @property
@@ -166,7 +166,7 @@ class WorkerChannel:
                 pid = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])[0]
         if not self.speaker and self._inner and pid and inner_pid(pid) == self._inner:
             with contextlib.suppress(ProcessLookupError):
-                self._speaker_fd = os.pidfd_open(pid)
+                self._speaker_fd = pidfd_open(pid)
                 # Checked again now that the pidfd is open: the pid may have been reused.
                 if inner_pid(pid) == self._inner:
                     self.speaker = pid

@@ -9,21 +9,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.gate_messages import JobFile, Step, exit_code, frame, number, receive_listener, send_order
+from sandbox_kernel.jail.gate_messages import JobFile, Step, frame, receive_listener, send_order
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OnListener
 from sandbox_kernel.jail.streams import readable
+from sandbox_kernel.util.wire import BadMessage, check
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0
 #: The most answers that may wait to be read by their callers.
 _MOST_ANSWERS = 1000
 _TICKS = os.sysconf("SC_CLK_TCK")
+_Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+_T = TypeVar("_T")
 
 
 class _Said(msgspec.Struct):
@@ -32,7 +35,15 @@ class _Said(msgspec.Struct):
     message: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     cells: tuple[int, ...] = ()
     ok: bool = False
-    pid: Annotated[int, msgspec.Meta(ge=0)] = 0
+    pid: _Pid = 0
+
+
+class _Started(msgspec.Struct):
+    pid: _Pid
+
+
+class _Gone(_Started):
+    code: Annotated[int, msgspec.Meta(ge=-128, le=255)]
 
 
 class GateLost(Exception):
@@ -60,13 +71,14 @@ class GateClient:
         files: Sequence[JobFile] = (),
         on_listener: OnListener | None = None,
         descriptors: Sequence[int] = (),
-        hatch: int | None = None,
+        call_socket: int | None = None,
     ) -> None:
         """Send the waiting jail its one order; ``await_start`` waits until the worker has been forked."""
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors, hatch=hatch)
+            listens = on_listener is not None
+            send_order(control, [step], files, listener=listens, descriptors=descriptors, call_socket=call_socket)
             if on_listener is not None:
                 on_listener(receive_listener(control))
             control.setblocking(False)
@@ -76,10 +88,10 @@ class GateClient:
     def await_start(self) -> None:
         """Wait until the worker has been forked."""
         try:
-            self.worker = int(number(self._await("started"), "pid"))
+            self.worker = _said(self._await("started"), _Started).pid
             for message in self._answers:
                 if message["op"] == "broken":
-                    raise EnforcerFailed("gate", _said(message).message)
+                    raise EnforcerFailed("gate", _said(message, _Said).message)
         except (OSError, GateLost) as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -99,10 +111,11 @@ class GateClient:
             raise GateLost
         for message in self.jail.inbox.feed(data):
             if message["op"] == "gone":
-                if int(number(message, "pid")) == self.worker:
-                    self.gone = exit_code(message)
+                gone = _said(message, _Gone)
+                if gone.pid == self.worker:
+                    self.gone = gone.code
             elif message["op"] == "lost":
-                self.lost.update(_said(message).cells)
+                self.lost.update(_said(message, _Said).cells)
             elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
             else:
@@ -117,10 +130,7 @@ class GateClient:
             self.read()
 
     def interrupt(self, *, again: bool = False) -> None:
-        """Send SIGINT to the worker and its process group, as a terminal does.
-
-        With ``again``, to the worker alone, and only if it has done nothing since the first one.
-        """
+        """Send SIGINT to the worker's group, or ``again`` to the worker alone if it has done nothing since."""
         self.order("interrupt", owed=True, again=again)
 
     def settle(self) -> None:
@@ -130,10 +140,7 @@ class GateClient:
             self._owed.pop(0)
 
     def hold(self, cell: int, pid: int) -> None:
-        """Order the gate to hold the process that the worker reported as the checkpoint of a cell.
-
-        The gate reports the checkpoint as ``lost`` if that process cannot be it.
-        """
+        """Order the gate to hold a reported process as the checkpoint of a cell; else it is reported as ``lost``."""
         now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
         self.order("hold", cell=cell, pid=pid, before=now)
 
@@ -152,7 +159,7 @@ class GateClient:
         """
         self.settle()
         self.order("promote", cell=cell, keep=keep, strict=strict, patient=patient)
-        answer = _said(self._await("promote"))
+        answer = _said(self._await("promote"), _Said)
         if answer.ok:
             self.worker, self.gone = answer.pid, None
         return answer.ok
@@ -160,9 +167,9 @@ class GateClient:
     def order(self, op: str, *, owed: bool = False, **fields: object) -> None:
         """Send an order that has no method of its own, and return at once; ``settle`` waits for one that is ``owed``.
 
-        ``snapshot`` lists the processes that there are with a cell, ``look`` makes checkpoints look at their variables,
-        each in a fork, ``wake`` wakes the promoted checkpoint, ``kill`` kills the worker, ``ping`` is only answered:
-        what the gate has to report comes before that.
+        ``snapshot`` lists the processes that there are with a cell, ``look`` makes checkpoints look at their variables
+        (in a fork, or the ``last`` time themselves), ``wake`` wakes the promoted checkpoint, ``kill`` kills the worker,
+        ``ping`` is only answered: what the gate has to report comes before that.
         """
         control = self.jail.control
         try:
@@ -186,8 +193,8 @@ class GateClient:
             self.read()
 
 
-def _said(message: Mapping[str, object]) -> _Said:
+def _said(message: Mapping[str, object], kind: type[_T]) -> _T:
     try:
-        return msgspec.convert(message, _Said)
-    except msgspec.ValidationError as error:
+        return check(message, kind)
+    except BadMessage as error:
         raise SessionError(f"a message out of the jail cannot be used: {error}") from None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -22,7 +21,7 @@ from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
-from sandbox_kernel.util.wire import BadMessage, TooManyParts, parse_json
+from sandbox_kernel.util.wire import BadMessage, TooManyParts, check, encodable, parse_json
 
 #: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20
@@ -38,8 +37,6 @@ MAX_VARIABLE_TEXT = 100
 MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.
 MAX_DEPTH = 100
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_MARKED = 10_000
 
 #: The kinds of questions. ``image`` writes the state and ``load`` reads it. ``looks`` makes the worker send what
 #: checkpoints saw of their variables; ``code`` has the numbers of the cells. ``source`` is ``inspect`` with the source
@@ -48,10 +45,7 @@ What = Literal["complete", "inspect", "source", "is_complete", "image", "changes
 
 
 class CheckpointOrder(TypedDict):
-    """A checkpoint to be made. ``cell`` is the number of its node.
-
-    ``sealed``: protect it from being read or changed by other processes of the session.
-    """
+    """A checkpoint to be made, as the node ``cell``. A ``sealed`` one is protected from the session's processes."""
 
     cell: int
     sealed: bool
@@ -245,11 +239,10 @@ def parse(raw: bytes) -> FromWorker:
     """Parse and check one message of the worker. Texts that cannot be encoded or shown are cleaned."""
     try:
         # NaN and the infinities are not JSON, and a notebook may hold only JSON.
-        message = clean(parse_json(raw, parse_constant=lambda _: None), -1)
-        found: FromWorker = msgspec.convert(message, FromWorker)
+        found: FromWorker = check(clean(parse_json(raw, parse_constant=lambda _: None), -1), FromWorker)
     except TooManyParts as error:
         raise SessionError(f"the worker sent a frame that cannot be taken: {error}") from None
-    except msgspec.ValidationError as error:
+    except BadMessage as error:
         raise SessionError(f"the worker sent a malformed message: {one_line(str(error), 200)}") from None
     except (ValueError, RecursionError):
         raise SessionError("the worker sent a frame that is not JSON, or nested too deep") from None
@@ -267,41 +260,22 @@ def parse(raw: bytes) -> FromWorker:
             shown = {
                 name: tuple("".join(c for c in part[:MAX_VARIABLE_TEXT] if c.isprintable()) for part in parts)
                 for name, parts in found.found.items()
-                if _is_name(name)
+                if len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
             }
             return msgspec.structs.replace(found, found=shown)
     return found
 
 
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
-
-
-def clean_text(text: str) -> str:
-    """Return text that can be encoded: each lone surrogate becomes U+FFFD.
-
-    Replacing megabytes of them would take seconds, so those after the first 10,000 become question marks.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text, count=_MAX_MARKED).encode("utf-8", "replace").decode()
-    return text
-
-
 def clean(value: object, depth: int = 0) -> object:
-    """Return a JSON value with all texts and keys cleaned; raises ``BadMessage`` when it is nested too deep.
-
-    A number too large for a float was parsed as infinity, which is not JSON: it becomes None.
-    """
+    """Return a JSON value with clean texts and keys; infinity becomes None. ``BadMessage``: it is nested too deep."""
     if isinstance(value, str):
-        return clean_text(value)
+        return encodable(value)
     if isinstance(value, list | dict) and depth >= MAX_DEPTH:
         raise BadMessage("nested too deep")
     if isinstance(value, list):
         return [clean(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {clean_text(key): clean(item, depth + 1) for key, item in value.items()}
+        return {encodable(key): clean(item, depth + 1) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -7,21 +7,22 @@ import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.json_value import check_json
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import BadMessage, check
 
 COMM = "application/vnd.sandbox-kernel.comm+json"
 #: The only target: everything else is for the kernel's own comms.
 TARGET = "jupyter.widget"
-#: The most text of a message, of a page and of a session. Widgets bring their program in their state: Plotly 5 MB.
-MAX_JSON, MAX_SESSION_JSON = 1 << 20, 12 << 20
-MAX_BUFFERS, MAX_BUFFER_BYTES = 64, 12 << 20
-#: The most bytes that a page sends with one message, a file of ``FileUpload`` for example; ``relay.js`` has the same.
-#: Servers of Jupyter close a connection that gets more than 10 MB at once.
-MAX_UPLOAD_BYTES = 8 << 20
+MAX_BUFFERS = 64
+#: The largest message of a session: its JSON, and its buffers. Widgets bring their program in their state: Plotly 5 MB.
+MAX_SESSION_JSON, MAX_SESSION_BUFFERS = 12 << 20, 12 << 20
+#: The largest message of a page, as in ``relay.js``: servers of Jupyter close a connection that gets 10 MB at once.
+MAX_PAGE_JSON, MAX_PAGE_BUFFERS = 1 << 20, 8 << 20
 
 _COMM_ID = re.compile(r"[0-9a-f-]{1,64}\Z")
 _MESSAGE_ID = re.compile(r"[0-9a-z-]{1,40}\Z")
@@ -85,8 +86,8 @@ class _Comm:
 def comm_of_session(value: object) -> CommMessage:
     """Return a message that a session sent; raises ``ContentRefused`` if it is none, or too large."""
     found = _declared(value)
-    if sum(map(len, found.buffers)) > MAX_BUFFER_BYTES * 4 // 3:
-        raise ContentRefused(f"its buffers are larger than {MAX_BUFFER_BYTES >> 20} MB")
+    if sum(map(len, found.buffers)) > MAX_SESSION_BUFFERS * 4 // 3:
+        raise ContentRefused(f"its buffers are larger than {MAX_SESSION_BUFFERS >> 20} MB")
     try:
         parts = tuple(base64.b64decode(part, validate=True) for part in found.buffers)
     except (binascii.Error, ValueError):
@@ -109,15 +110,13 @@ def comm_of_page(value: object, buffers: Sequence[object]) -> CommMessage:
     if found.msg_type != "comm_msg":
         raise ContentRefused("a page only sends messages of comms that are open")
     parts = tuple(bytes(part) for part in buffers if isinstance(part, bytes | bytearray | memoryview))
-    return _bounded(found, found.msg_id, parts, MAX_UPLOAD_BYTES, MAX_JSON)
+    return _bounded(found, found.msg_id, parts, MAX_PAGE_BUFFERS, MAX_PAGE_JSON)
 
 
 def _declared(value: object) -> _Comm:
-    import msgspec  # 14 ms of a kernel's start, and most notebooks have no widget
-
     try:
-        found = msgspec.convert(value, _Comm)
-    except msgspec.ValidationError as error:
+        found = check(value, _Comm)
+    except BadMessage as error:
         raise ContentRefused(f"it is no comm message: {error}") from None
     if not _COMM_ID.match(found.comm_id):
         raise ContentRefused("its comm id is malformed")
@@ -127,7 +126,7 @@ def _declared(value: object) -> _Comm:
 def _from_inside(found: _Comm, parent_id: object, buffers: tuple[bytes, ...]) -> CommMessage:
     if found.msg_type == "comm_open" and found.target_name != TARGET:
         raise ContentRefused(f"only comms of {TARGET} reach the page")
-    return _bounded(found, parent_id, buffers, MAX_BUFFER_BYTES, MAX_SESSION_JSON)
+    return _bounded(found, parent_id, buffers, MAX_SESSION_BUFFERS, MAX_SESSION_JSON)
 
 
 def _bounded(found: _Comm, name: object, buffers: tuple[bytes, ...], most: int, most_text: int) -> CommMessage:

@@ -17,15 +17,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-#: The rights of both documents: scripts, and nothing else. Their origin is opaque.
+#: The rights of both documents: scripts alone (with allow-downloads a frame saves files unasked). No origin is theirs.
 SANDBOX = "allow-scripts"
 #: What browsers allow in frames unless told otherwise: a window over all others, the state of a game pad, tokens.
 _DENIED = (
-    "picture-in-picture",
-    "gamepad",
-    "storage-access",
-    "private-state-token-issuance",
-    "private-state-token-redemption",
+    "picture-in-picture 'none'; gamepad 'none'; storage-access 'none'; "
+    "private-state-token-issuance 'none'; private-state-token-redemption 'none'"
 )
 #: The height of a frame where no extension of ours adapts it, in pixels.
 USUAL_HEIGHT = 450
@@ -61,19 +58,18 @@ def policy() -> str:
 def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
     """Return the outer document.
 
-    ``payload`` is untrusted and stands in it only as JSON: what to give to the inner document, in order: ``show``,
-    ``needs`` (a library of another frame) and ``keep`` (a library for other frames). A page of ours sends messages.
+    ``payload`` is untrusted and stands in it as JSON: ``show``, and ``needs`` and ``keep`` for libraries, in their
+    order.
     """
     inner = (
         '<!doctype html><meta charset=utf-8><meta http-equiv="x-dns-prefetch-control" content="off">'
         f"<style>{_inner_style()}</style><body><script>{script('loader')}</script>"
     )
-    denied = "; ".join(f"{feature} 'none'" for feature in _DENIED)
     shown = json.dumps(payload, ensure_ascii=True).replace("<", "\\u003c")
     return (
         "<!doctype html><meta charset=utf-8>"
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy())}"><style>{_STYLE}</style>'
-        f'<iframe sandbox="{SANDBOX}" allow="{denied}" srcdoc="{html.escape(inner)}"></iframe>'
+        f'<iframe sandbox="{SANDBOX}" allow="{_DENIED}" srcdoc="{html.escape(inner)}"></iframe>'
         f'<script type="application/json" id="payload">{shown}</script><script>{script("relay")}</script>'
     )
 

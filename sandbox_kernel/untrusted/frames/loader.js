@@ -254,10 +254,18 @@
   // Where the user was, for a frame that gets the keyboard back after another one took it.
   let focused = null;
   addEventListener('focusin', ({ target }) => { focused = target; });
+  // In Firefox another frame may take the keyboard back before the press has moved it here.
+  addEventListener('pointerdown', ({ target }) => { focused = target; }, { capture: true, passive: true });
   addEventListener('message', ({ source, data, ports }) => {
     if (source !== parent || typeof data !== 'object' || data === null || isArray(data)) return;
-    if (data.type === 'presses') presses ??= ports[0];
-    if (data.type === 'focus') (focused?.isConnected ? focused : document.body).focus();
+    if (data.type === 'presses' && !presses) {
+      presses = ports[0];
+      presses.onmessage = () => apply(send, presses, ['told']);
+    }
+    if (data.type === 'focus') {
+      document.body.focus();
+      if (focused?.isConnected) focused.focus();
+    }
     if (data.type === 'ping') tell({ type: 'pong' });
     if (data.type === 'theme') {
       document.documentElement.style.colorScheme = data.dark ? 'dark' : 'light';

@@ -65,7 +65,7 @@
   // Widgets of a saved notebook: their state follows when their manager is there.
   let widgetsStarted = null;
   const widgets = new Promise((use) => { widgetsStarted = use; });
-  const MISSING = '<p>This output needs code that is not in this page: run the notebook again.</p>';
+  const MISSING = '<p>This output needs the code of a library, which is not in this page. Export the notebook where sandbox-kernel is installed, or run it with %sandbox --self-contained.</p>';
   const fill = async () => {
     for (const item of payload) {
       try {
@@ -107,6 +107,7 @@
       if (files > LIMITS.bytes) uploaded += files;
       parent.postMessage({ ...data, sandboxFrame: 1 }, '*');
     } else if (source === parent && data.sandboxFrame === 1) {
+      if (data.type === 'theme') document.documentElement.style.colorScheme = data.dark ? 'dark' : 'light';
       down(data, ports);
     } else if (typeof data.sandboxWants === 'string' && kept.has(data.sandboxWants) && answers-- > 0) {
       source?.postMessage({ sandboxHas: data.sandboxWants, source: kept.get(data.sandboxWants) }, '*');

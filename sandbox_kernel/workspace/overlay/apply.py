@@ -27,14 +27,15 @@ from typing import NamedTuple
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed, SandboxError
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.util.own_folder import LockedFolder, weakness
+from sandbox_kernel.util.linux_calls import closed_after
+from sandbox_kernel.util.own_folder import LockedFolder, weakness, whole_file
 from sandbox_kernel.util.wire import check
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.removal import remove_tree
-from sandbox_kernel.workspace.tree.rooted import MAKE, Rooted, chunks
+from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, Entry
 
 _NOREPLACE, _EXCHANGE = 1, 2
@@ -44,7 +45,7 @@ _REMOVAL_S = 60.0
 _MOST_NAMED = 5
 #: Errors that say something of the folder and not of the path.
 _OF_THE_FOLDER = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EINVAL)
-_JOURNAL, _DRAFT, _DONE = "journal", "draft", "done"
+_JOURNAL, _DONE = "journal", "done"
 #: What is added to the name of a record that could not be used: its stage is no longer taken for ours.
 _ASIDE = ".unusable"
 _MOST_JOURNAL = 64 << 20
@@ -90,12 +91,8 @@ class ApplyRecord(LockedFolder):
 
     def write(self, journal: ApplyJournal) -> None:
         """Write the journal, complete or not at all. From here on a crash is taken back."""
-        draft = os.path.join(self.path, _DRAFT)
-        with open(os.open(draft, MAKE, 0o600), "w", encoding="ascii") as file:
-            json.dump(journal, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(draft, os.path.join(self.path, _JOURNAL))
+        with whole_file(os.path.join(self.path, _JOURNAL)) as file:
+            file.write(json.dumps(journal).encode())
         with Rooted.at(self.path) as own:
             os.fsync(own.fileno())
 
@@ -126,10 +123,7 @@ class ApplyRecord(LockedFolder):
 
 
 def apply_changes(root: Rooted, contents: Rooted, entries: Mapping[str, Kept]) -> None:
-    """Apply the changes to the user's folder; ``contents`` has the new contents, at the same paths.
-
-    Raises ``Conflict``, and leaves the folder as it was, when it is not what they are based on.
-    """
+    """Apply changes to the user's folder, with ``contents`` at the same paths; ``Conflict`` leaves it as it was."""
     if not entries:
         return
     early = [path for path, kept in entries.items() if kept.unsure or not _is_base(root.fileno(), path, kept.base)]
@@ -195,11 +189,7 @@ class _Apply:
         made = entry._replace(path=name, mode=entry.mode | (0o700 if entry.is_dir else 0))
         try:
             with Rooted(self._stage) as stage:
-                if entry.is_file:
-                    with self._contents.reading(entry.names) as source:
-                        stage.put(made, chunks(source, 1 << 60))
-                else:
-                    stage.put(made)
+                stage.put(made, self._contents, entry.names)
         except SandboxError as error:
             raise OSError(str(error)) from error
         owner = self._owner_of(entry.path)
@@ -251,7 +241,7 @@ class _Apply:
         if kept.on_folder:
             changed = _has_content(self._stage, name)
         else:
-            there = _look(self._stage, name)
+            there = _entry_at(self._stage, name)
             changed = kept.base is None or there is None or not kept.base.is_version(there)
         if changed:
             raise Conflict([kept.entry.path])
@@ -266,7 +256,7 @@ def _is_base(root: int, path: str, base: Entry | None) -> bool:
     above, name = _parted(path)
     try:
         with in_folder(root, above, cross_mounts=False) as folder:
-            there = _look(folder, name)
+            there = _entry_at(folder, name)
     except OSError:
         there = None  # a folder that will be made, or that was never there: fine for something new
     if base is None or there is None:
@@ -350,15 +340,15 @@ def _before(step: Entry, number: int) -> str:
 
 def _take_back(root: int, stage: int, number: int, step: Entry) -> None:
     above, name = _parted(step.path)
-    kept_here = _look(stage, _before(step, number))
+    kept_here = _entry_at(stage, _before(step, number))
     try:
         folder = open_folder(root, above, PASS, cross_mounts=False)
     except OSError:
         if kept_here is not None and step.type == GONE:
             raise
         return  # its folder was never made
-    try:
-        there = _look(folder, name)
+    with closed_after(folder):
+        there = _entry_at(folder, name)
         if step.type == GONE:
             if kept_here is not None:
                 rename(stage, _before(step, number), folder, name, exchange=False)
@@ -374,12 +364,9 @@ def _take_back(root: int, stage: int, number: int, step: Entry) -> None:
         elif kept_here is not None and kept_here.inode != step.inode:
             # What we had put there was replaced by the user, and what was there before us is in the stage.
             raise FileExistsError(step.path)
-    finally:
-        os.close(folder)
 
 
 def _parted(path: str) -> tuple[Names, str]:
-    """Return the names of the folders above a path, and its own."""
     *above, name = path.split("/")
     return tuple(above), name
 
@@ -389,7 +376,7 @@ def _has_content(folder: int, name: str) -> bool:
         return bool(os.listdir(fd))
 
 
-def _look(folder: int, name: str) -> Entry | None:
+def _entry_at(folder: int, name: str) -> Entry | None:
     try:
         return Entry.of(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
     except OSError:

@@ -14,12 +14,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.util.own_folder import make_own_folder
+from sandbox_kernel.util.wire import check
 from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, why_no_name
@@ -54,8 +55,7 @@ _MOST_LOG, _SMALL_LOG = 64 << 20, 1 << 20
 _KINDS = (FILE, DIRECTORY, SYMLINK, GONE)
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """One change: what shall stand at its path, and the version of the user's file that it replaces."""
 
     entry: Entry
@@ -75,6 +75,10 @@ class Kept:
     def on_folder(self) -> bool:
         """Whether the user has a folder there."""
         return self.base is not None and self.base.is_dir
+
+
+#: What a line of the log tells: a change, or the path of one that there is no more.
+_Line = Kept | str
 
 
 class ChangeLog:
@@ -119,14 +123,12 @@ class ChangeLog:
             data, size = own.read_part(_LOG, 0, _MOST_LOG)
         whole = data if len(data) == size else data[: data.rfind(b"\n") + 1]
         for line in whole.split(b"\n"):
-            with contextlib.suppress(ValueError, TypeError):
-                path, told = json.loads(line.decode("utf-8", "surrogateescape"))
-                found.pop(path, None)
-                if told is not None:
-                    entry, base, unsure, stamp = told
-                    kept = Kept(Entry(path, *entry), None if base is None else Entry(path, *base), unsure, stamp)
-                    if kept.entry.type in _KINDS:
-                        found[path] = kept
+            with contextlib.suppress(ValueError):
+                kept = check(json.loads(line.decode("utf-8", "surrogateescape")), _Line)
+                if isinstance(kept, str):
+                    found.pop(kept, None)
+                elif kept.entry.type in _KINDS:
+                    found[kept.entry.path] = kept
         return found
 
     def rewrite(self, entries: Mapping[str, Kept]) -> None:
@@ -147,15 +149,11 @@ class ChangeLog:
 
 
 def _line(path: str, kept: Kept | None) -> bytes:
-    told = None if kept is None else [kept.entry[1:], kept.base and kept.base[1:], kept.unsure, kept.stamp]
-    return json.dumps([path, told], ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
+    return json.dumps(kept or path, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def changes_waiting(work: KeptWork) -> list[tuple[str, int]]:
-    """Return what an earlier kernel changed in folders of the user that no sandbox of this one works on yet.
-
-    The options under which the changes are there again, and how many they are.
-    """
+    """Return the options and the number of changes that an earlier kernel left and no sandbox works on yet."""
     found: list[tuple[str, int]] = []
     for options, place in work.other_places():
         with contextlib.suppress(OSError, SandboxError), contextlib.closing(ChangeLog(place)) as log:
@@ -166,10 +164,7 @@ def changes_waiting(work: KeptWork) -> list[tuple[str, int]]:
 
 
 class KeptChanges:
-    """Changes by path. ``root`` is the private folder with their contents, ``log`` the list of them on disk.
-
-    ``project`` is the user's folder; None for a plain work folder.
-    """
+    """Changes by path of ``project``, or of a plain work folder; contents in ``root``, the list on disk in ``log``."""
 
     def __init__(self, root: Rooted, project: ProjectFolder | None, log: ChangeLog | None = None) -> None:
         self.root = root
@@ -185,15 +180,22 @@ class KeptChanges:
 
     def users(self, path: str) -> Entry | None:
         """Return what the user has at a path."""
-        return None if self._project is None else self._project.look(path)
+        return None if self._project is None else self._project.entry_at(path)
+
+    def users_below(self, path: str) -> list[str]:
+        """Return the paths at which the user has something, there and below; without what is hidden."""
+        own, project = self.users(path), self._project
+        if own is None or project is None:
+            return []
+        return [each.path for each in (own, *project.beneath(path)) if not is_hidden(each.path)]
 
     def _find(self, listed: Mapping[str, Kept]) -> None:
         """Take over what an earlier kernel left: what its log lists and what is there without a line."""
         for path, kept in sorted(listed.items()):
-            there = None if kept.is_gone else self.root.look(kept.entry.names)
+            there = None if kept.is_gone else self.root.entry_at(kept.entry.names)
             if (kept.is_gone or (there is not None and there.type == kept.entry.type)) and not self._applied(kept):
                 size = there.size if there is not None and there.is_file else kept.entry.size
-                self.entries[path] = replace(kept, entry=kept.entry._replace(size=size))
+                self.entries[path] = kept._replace(entry=kept.entry._replace(size=size))
         walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
         types = (FILE, DIRECTORY) if self._project is None else (FILE, SYMLINK)
         for entry in [each for each in walk if each.type in types and each.path not in self.entries]:
@@ -220,7 +222,10 @@ class KeptChanges:
             for path, kept in self.entries.items()
         ]
         found = folder_of(there, lambda entry: self.root.read(entry.names, max_bytes=entry.size))
-        return replace(found, is_layer=True)
+        based = not any(
+            kept.unsure or (not kept.on_folder and self.users(path) != kept.base) for path, kept in self.entries.items()
+        )
+        return replace(found, is_layer=True, saved_ns=time.time_ns() if based else 0)
 
     def present(self, path: str) -> Entry:
         """Return the entry of a kept content, with the mode that it has for programs."""
@@ -237,17 +242,15 @@ class KeptChanges:
         try:
             entry = source.stat(tuple(path.split("/")))
             why = self._why_not(entry, known, room)
-            if not why and (known is None or known.entry.type != entry.type):
+            there = self.root.entry_at(entry.names)
+            if not why and there is not None and (known is None or known.entry.type != entry.type):
                 self.clear(path)
-            there = self.root.look(entry.names)
+                there = self.root.entry_at(entry.names)
             if not why and there is not None and there.type != entry.type:
                 why = "changes are kept below it"
             if why:
                 return Skipped(path=path, type=entry.type, reason=why)
-            if entry.is_file:
-                self.root.copy_file(source, entry, entry.bits | 0o600)
-            else:
-                self.root.put(entry._replace(mode=0o700))
+            self.root.put(entry._replace(mode=0o700 if entry.is_dir else entry.bits | 0o600), source)
         except (SandboxError, OSError) as error:
             return Skipped(path=path, type=FILE, reason=str(error))
         self._set(_kept_of(entry), began_ns)
@@ -323,7 +326,7 @@ class KeptChanges:
 
     def _remove_empty(self, names: Names) -> None:
         """Remove a folder in which nothing is kept. Folders are also made for changes in them, without an entry."""
-        there = self.root.look(names)
+        there = self.root.entry_at(names)
         if there is None or not there.is_dir:
             return
         for below in self.root.list_dir(names):

@@ -5,7 +5,7 @@ runs changed; what the run changes is kept here (``kept_changes.py``). Where no 
 private copy of the folder instead. The user's folder itself is written by ``apply`` alone.
 
 What is hidden from programs is hidden from every method here too, with everything below it: they answer programs and
-agents. For a program that runs on another machine (``backends/dask``), the folder and its changes are packed as values.
+agents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import NoReturn
 
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
@@ -23,13 +22,16 @@ from sandbox_kernel.workspace.changes import Left, Now
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
 from sandbox_kernel.workspace.overlay.kept_changes import MOST_KEPT_BYTES, MOST_KEPT_FILES, ChangeLog, Room
-from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook, copy_folder
+from sandbox_kernel.workspace.overlay.layer import CopyTracker, LayerTracker, copy_folder
 from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
+from sandbox_kernel.workspace.overlay.selection import Obeyed, select, select_to_apply
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry
+from sandbox_kernel.workspace.tree.walk import Entry
+
+#: Most changes that notes name.
+MOST_NOTED = 20
 
 
 class HereFolder(BoxFolder):
@@ -92,7 +94,7 @@ class HereFolder(BoxFolder):
             chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
             told = tuple(change for change in self.kept.listed() if change.path in chosen)
             apply_changes(self.project.root, self.kept.root, chosen)
-            self._forget(chosen)
+            self.forget(chosen)
             return told
 
     def left_out(self) -> tuple[str, ...]:
@@ -101,18 +103,19 @@ class HereFolder(BoxFolder):
             entries = self.kept.entries
             return tuple(sorted(entries.keys() - select_to_apply(entries, None, self.project).keys()))
 
+    def why_left_out(self) -> str:
+        """Return why sources are among what ``left_out`` lists, as a sentence; empty where none is."""
+        with self.lock:
+            obeyed = Obeyed(self.kept.entries, self.project)
+            return obeyed.why if any(map(obeyed.may_run, self.kept.entries)) else ""
+
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes; returns what was dropped. Sessions see the user's own version again."""
         with self.lock:
             chosen = select(self.kept.entries, paths)
             told = tuple(change for change in self.kept.listed() if change.path in chosen)
-            self._forget(chosen)
+            self.forget(chosen)
             return told
-
-    def _forget(self, paths: Iterable[str]) -> None:
-        for path in sorted(paths, reverse=True):
-            self.kept.forget(path)
-        self.generation += 1
 
     # Files, as methods of ``Sandbox`` read and write them.
 
@@ -128,27 +131,6 @@ class HereFolder(BoxFolder):
                     "%sandbox policy and the report list them; read a copy of another name"
                 )
             return self.project.root
-
-    def remove(self, path: str) -> None:
-        """See ``BoxFolder``: a change like one of a program; what is hidden stays."""
-        name = "/".join(names_beneath(path))
-        with self.lock:
-            below = [entry.path for entry in self.project.beneath(name) if not is_hidden(entry.path)]
-            below += [known for known in self.kept.entries if known == name or known.startswith(f"{name}/")]
-            if not below and (is_hidden(name) or self.project.look(name) is None):
-                raise InvalidRequest(f"there is no {display_name(name)!r} in the folder; box.list_dir() shows what is")
-            for known in sorted({name, *below}, reverse=True):
-                if is_hidden(known):
-                    self.kept.forget(known)
-                else:
-                    self.kept.remove(known)
-            self.generation += 1
-
-    def changing(self) -> NoReturn:
-        """See ``BoxFolder``. Raises ``InvalidRequest``: what fills an empty work folder does not fit the user's."""
-        raise InvalidRequest(
-            f"this sandbox works on {self.path!r}; a manifest or a tar file fills a new one: Sandbox()"
-        )
 
     def list_dir(self, path: str = ".") -> tuple[Entry, ...]:
         """See ``BoxFolder``: the user's folder with the changes in it."""
@@ -170,39 +152,39 @@ class HereFolder(BoxFolder):
 
     # One run.
 
-    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
-        """Prepare the folder of a jail for one run, before its program starts; returns the look at it.
+    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyTracker:
+        """Prepare the folder of a jail for one run, before its program starts; returns its tracker.
 
         Without a layer (-1) a private copy of the user's folder is put into it; raises ``InvalidRequest`` when that
         does not fit into ``room`` bytes. ``files`` are for this run alone.
         """
         with Rooted(box_fd) as box:
-            look = self.fill_layer(box, layer_fd, shared=False) if layer_fd >= 0 else self.fill_copy(box, room)[0]
+            tracker = self.fill_layer(box, layer_fd, shared=False) if layer_fd >= 0 else self.fill_copy(box, room)[0]
             if files:
                 for path, data in files.items():
                     box.write(path, encoded(path, data))
-                look.settle()
-            return look
+                tracker.settle()
+            return tracker
 
     def fill_copy(
         self, box: Rooted, room: int | None = None, *, shared: bool = False
-    ) -> tuple[CopyLook, dict[str, Entry]]:
-        """Put a private copy of the user's folder into a work folder; returns the look at it, and what was copied."""
+    ) -> tuple[CopyTracker, dict[str, Entry]]:
+        """Put a private copy of the user's folder into a work folder; returns its tracker, and what was copied."""
         with self.lock:
-            look = CopyLook(Rooted(box.fileno()), self.project, shared=shared)
-            entries, look.not_given = copy_folder(self.project, box, room)
-            self._give_kept(box, look.not_given)
-            look.settle()
-        return look, entries
+            tracker = CopyTracker(Rooted(box.fileno()), self.project, shared=shared)
+            entries, tracker.not_given = copy_folder(self.project, box, room)
+            self._give_kept(box, tracker.not_given)
+            tracker.settle()
+        return tracker, entries
 
-    def fill_layer(self, box: Rooted, layer_fd: int, *, shared: bool) -> LayerLook:
+    def fill_layer(self, box: Rooted, layer_fd: int, *, shared: bool) -> LayerTracker:
         """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
-        look = LayerLook(Rooted(layer_fd), self.project, shared=shared)
+        tracker = LayerTracker(Rooted(layer_fd), self.project, shared=shared)
         for path in self.project.hidden_files.find():
             box.take_away(tuple(path.split("/")))
-        self._give_kept(box, look.not_given)
-        look.settle()
-        return look
+        self._give_kept(box, tracker.not_given)
+        tracker.settle()
+        return tracker
 
     def _give_kept(self, box: Rooted, told: list[Note]) -> None:
         """Put in what earlier runs changed; adds notes on what could not be put in."""
@@ -217,75 +199,29 @@ class HereFolder(BoxFolder):
         self.strange = ()
 
     def give(self, path: str, box: Rooted, *, users: bool = False) -> None:
-        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none.
-
-        With ``users``, the user's version in any case.
-        """
+        """Make a path of a jail's folder what it is here; with ``users``, or without a change, the user's version."""
         kept = None if users else self.kept.entries.get(path)
         if kept is not None and not kept.is_gone:
             box.put(self.kept.present(path), self.kept.root)
             return
         # A hidden file of the user is never put in, whatever took its place before.
-        there = self.project.look(path) if kept is None and not is_hidden(path) else None
+        there = self.project.entry_at(path) if kept is None and not is_hidden(path) else None
         if there is None:
             box.take_away(tuple(path.split("/")))
         else:
             box.put(there, self.project.root)
 
-    def keep_run(self, look: CopyLook, began_ns: int, *, kept: bool) -> Left:
+    def keep_run(self, tracker: CopyTracker, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
-        found = look.changes()
+        found = tracker.changes()
         left = Left.of(
-            found.changes, found.truncated, lambda: self.take_noting(look.root, found.now, began_ns), kept=kept
+            found.changes, found.truncated, lambda: self.take_noting(tracker.root, found.now, began_ns), kept=kept
         )
-        look.root.close()
-        more = (*look.not_given[:5], *left.notes, *self.project.git_notes(found.changes))
-        return left._replace(notes=more, here=look.here)
+        tracker.root.close()
+        more = (*tracker.not_given[:5], *left.notes, *self.project.git_notes(found.changes))
+        return left._replace(notes=more, here=tracker.here)
 
-    def take_noting(self, source: Rooted, now: Mapping[str, Now], began_ns: int) -> list[Note]:
+    def take_noting(self, source: Rooted, now: Now, began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""
         left = self.take(source, now, Room(MOST_KEPT_BYTES, MOST_KEPT_FILES), began_ns)
-        return [notes.file_not_kept(display_name(one.path), one.type, one.reason) for one in left[:20]]
-
-
-def pack_folder(here: HereFolder) -> list[Entry]:
-    """Return the folder with its changes, without what is hidden. Raises ``InvalidRequest`` when it is too large."""
-    with here.lock:
-        found = {entry.path: _packed(here.project.root, entry) for entry in here.project.copied()}
-        for path, kept in here.kept.entries.items():
-            found.pop(path, None)
-            if not kept.is_gone:
-                found[path] = _packed(here.kept.root, here.kept.present(path))
-    return [entry for _, entry in sorted(found.items()) if entry.type in (FILE, DIRECTORY, SYMLINK)]
-
-
-def pack_changes(here: HereFolder, most: int) -> tuple[list[Entry], list[Note]]:
-    """Return the changes of a folder, up to ``most`` bytes of files together, and a note on what did not fit."""
-    sent: list[Entry] = []
-    with here.lock:
-        for path, kept in sorted(here.kept.entries.items()):
-            if kept.is_gone:
-                sent.append(Entry(path, GONE))
-                continue
-            if kept.entry.is_file and kept.entry.size > most:
-                return sent, [notes.files_stayed_on_worker(display_name(path))]
-            sent.append(_packed(here.kept.root, here.kept.present(path)))
-            most -= len(sent[-1].data or b"")
-    return sent, []
-
-
-def take_changes(here: HereFolder, sent: Iterable[Entry], place: Rooted, began_ns: int) -> list[Note]:
-    """Keep changes that were made elsewhere since ``began_ns``; ``place`` is an empty folder for their contents.
-
-    Returns notes on what could not be kept.
-    """
-    entries = list(sent)
-    for error in place.put_tree(entries).values():
-        raise error
-    now = {entry.path: Now.GONE if entry.is_gone else Now.CHANGED for entry in entries}
-    return here.take_noting(place, now, began_ns)
-
-
-def _packed(root: Rooted, entry: Entry) -> Entry:
-    data = root.read(entry.names) if entry.is_file else None
-    return Entry(entry.path, entry.type, entry.size, entry.bits, target=entry.target, data=data)
+        return [notes.file_not_kept(display_name(one.path), one.type, one.reason) for one in left[:MOST_NOTED]]

@@ -134,7 +134,7 @@ def _sides(before: Rooted, after: Rooted, kept: Kept, most: int) -> _Sides:
         old = None
     elif old is not None and not is_hidden(path):
         # What the user has there by now, which may be another version.
-        old = _with_data(before, before.look(old.names) or old, most)._replace(mode=old.mode)
+        old = _with_data(before, before.entry_at(old.names) or old, most)._replace(mode=old.mode)
     if new.is_gone or new.is_dir:
         return old, None
     return old, _with_data(after, new, most)
@@ -239,11 +239,7 @@ def _quoted(name: str, *, in_header: bool = False) -> str:
 
 
 def _binary_part(head: str, old: Entry | None, new: Entry | None) -> str:
-    """Return a part in git's binary form below its header: letters and digits, safe to print.
-
-    It holds the new content, and of the old one the hash alone, by which git knows that the file is still the one that
-    was changed.
-    """
+    """Return a part in git's binary form: the new content, and the hash by which git knows the old one."""
     data = new.data if new is not None and new.data is not None else b""
     packed = zlib.compress(data)
     lines = []
@@ -256,7 +252,6 @@ def _binary_part(head: str, old: Entry | None, new: Entry | None) -> str:
 
 
 def _blob(side: Entry | None) -> str:
-    """Return git's name of a content."""
     if side is None or side.data is None:
         return "0" * 40
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
@@ -281,7 +276,9 @@ def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff],
         if len(patch) > room:
             patch = ""
         room -= len(patch)
-        found.append(FileDiff(path, kind, patch))
+        there = new or old
+        assert there is not None  # they differ
+        found.append(FileDiff(path=path, kind=kind, type=there.type, size=there.size, patch=patch))
     return found, f"{left} more files differ" if left else ""
 
 

@@ -61,18 +61,18 @@ class ProjectFolder:
             "it anew, with Sandbox(here=…), %sandbox restart --here, or a new kernel"
         )
 
-    def look(self, path: str) -> Entry | None:
+    def entry_at(self, path: str) -> Entry | None:
         """Return what is at a path; None when nothing is there that can be seen. Follows no link."""
-        return self.root.look(tuple(path.split("/")))
+        return self.root.entry_at(tuple(path.split("/")))
 
     def has_folder(self, path: str) -> bool:
         """Whether the user has a folder at a path."""
-        there = self.look(path)
+        there = self.entry_at(path)
         return there is not None and there.is_dir
 
     def read_link(self, path: str) -> str | None:
         """Return the target of a link; None for anything else."""
-        there = self.look(path)
+        there = self.entry_at(path)
         return None if there is None else there.target
 
     def beneath(self, path: str) -> list[Entry]:
@@ -103,10 +103,7 @@ class ProjectFolder:
         return [path for path in (*hidden, *self.hidden_files.marked()) if self.read_link(path) is not None] + below
 
     def git_notes(self, changes: Iterable[FsChange]) -> list[Note]:
-        """Return a note when git was used inside and the user's repository tracks files that are hidden there.
-
-        Git inside does not see them, and takes them for deleted.
-        """
+        """Return a note when git was used inside: it takes tracked files that are hidden there for deleted."""
         if not any(change.path == _INDEX for change in changes):
             return []
         hidden = [path for path in self.hidden_files.find() if not path.startswith(".git/")]

@@ -1,10 +1,11 @@
 """Chooses which changes are applied, and says which are applied only when the user names them.
 
 Ordinary is what a person reads, runs or opens by their own will: files with the suffix of a text, of data, of an image
-or document, or of a source (``ORDINARY``). Whatever else there is needs naming, because a list of what tools run and
-obey unasked has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming as well:
-names that begin with a dot, environments, repositories, what tools of the user name (``named_by_tools.py``), links of
-the user, notebooks that the user has, new modules that hide installed ones, and the names in ``OBEYED``.
+or document, or of a source (``DOCUMENTS``, ``SOURCES``). Whatever else there is needs naming, because a list of what
+tools run and obey has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming too:
+names that begin with a dot, environments, repositories, links of the user, notebooks that the user has, new modules
+that hide installed ones, and the names in ``OBEYED``. Where something of the user's may run sources unasked
+(``runs_sources.py``), so do all sources; the user names them, or a folder or pattern.
 """
 
 from __future__ import annotations
@@ -24,26 +25,33 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
-from sandbox_kernel.workspace.overlay.named_by_tools import NamedByTools, folded
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
-from sandbox_kernel.workspace.tree.paths import folders_above, names_beneath, plain_path
+from sandbox_kernel.workspace.overlay.runs_sources import runs_sources
+from sandbox_kernel.workspace.tree.paths import folders_above, names_beneath, plain_path, shown
 from sandbox_kernel.workspace.tree.walk import SYMLINK
 
 #: What apply writes into the user's folder while it works. A program's own files of such names are never applied.
 STAGE_PREFIX = ".sandbox-kernel-apply-"
-#: Links that are followed to find out where a link leads; the kernel follows as many.
-_MOST_LINKS = 40
-#: Suffixes of what no tool runs or obeys by its suffix alone, and whole names of files without one.
-ORDINARY = frozenset(
+#: Links that are followed to find out where a link leads, as many as the kernel follows; names on the way of all.
+_MOST_LINKS, _MOST_STEPS = 40, 50_000
+#: Suffixes of what no tool runs or obeys by its suffix alone, and whole names of files without one: documents and data.
+DOCUMENTS = frozenset(
     """
-    txt text md markdown rst adoc org tex bib log srt vtt po readme license licence notice authors copying changelog
-    csv tsv psv jsonl ndjson geojson parquet arrow feather orc avro npy npz mat h5 hdf5 nc zarr sqlite sqlite3 db duckdb
-    pkl pickle joblib pt ckpt safetensors onnx gguf xls xlsx ods rds rdata fits las shp shx dbf prj fasta fa fastq vcf
-    bed pdb cif gpx kml bin dat zip gz bz2 xz zst tar tgz patch diff png jpg jpeg gif webp bmp tif tiff ico svg eps ps
+    bib log srt vtt po readme license licence notice authors copying changelog
+    csv tsv psv jsonl ndjson geojson parquet arrow feather orc avro nc zarr sqlite sqlite3 db duckdb mat
+    safetensors onnx gguf xls xlsx ods fits las shp shx dbf prj fasta fa fastq vcf
+    bed pdb cif gpx kml dat zip gz bz2 xz zst tar tgz patch diff png jpg jpeg gif webp bmp tif tiff ico svg eps ps
     pdf doc docx odt ppt pptx odp epub wav mp3 ogg flac mp4 mov avi mkv webm ttf otf woff woff2 obj stl ply glb gltf
+    """.split()  # noqa: SIM905 - a list of so many words is read as words
+)
+#: The same of sources: a person runs or imports them, or a tool that the person has set up for it. Texts with examples
+#: that tests run, and data that is loaded by running what is in it, are sources too.
+SOURCES = frozenset(
+    """
     py pyi pyx pxd ipynb r rmd qmd jl m sas stan js mjs cjs jsx ts mts cts tsx vue svelte html htm css scss sass less c
     h cc cpp cxx hh hpp hxx cu cuh rs go java kt scala swift rb php pl pm lua sh bash sql hs ml mli f f90 f95 cs fs vb
     ex erl clj cljs dart nim zig v sv vhd asm s proto graphql jinja j2 tmpl groovy
+    txt text md markdown rst adoc org tex pkl pickle joblib pt ckpt bin npy npz h5 hdf5 rds rdata
     """.split()  # noqa: SIM905 - a list of so many words is read as words
 )
 #: Settings as often as data: ordinary only in a folder or file that is called after data.
@@ -66,7 +74,7 @@ OBEYED = (
     "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
-    "*requirements*.txt", "*constraints*.txt", "pavement.py", "sconstruct.*", "compile_flags.txt",
+    "*requirements*.txt", "*constraints*.txt", "pavement.py", "sconstruct.*", "compile_flags.txt", "autoexec.*",
     "*policy*.json", "*policy*.y*ml",
     # Agents.
     "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
@@ -88,10 +96,7 @@ _WIDER, _WIDER_NEW = 0o177, 0o113
 
 
 def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None) -> dict[str, Kept]:
-    """Choose changes to look at or to drop: those at and below the paths, or of a pattern; all without paths.
-
-    Raises ``InvalidRequest`` for a path at which nothing changed.
-    """
+    """Choose changes at and below the paths, or of a pattern; all without paths. ``InvalidRequest``: none is there."""
     if paths is None:
         return dict(entries)
     chosen: dict[str, Kept] = {}
@@ -119,6 +124,8 @@ def select_to_apply(
         found, named = _found(entries, asked) if paths is not None else (dict(entries), "")
         told = named if by_user else ""
         usable = {path: kept for path, kept in found.items() if not _needs_more(path, entries, obeyed, told)}
+        if paths is None or not by_user:
+            usable = {path: kept for path, kept in usable.items() if not obeyed.may_run(path)}
         refused = [path for path in found if _never(path)]
         if refused and named:
             raise InvalidRequest(
@@ -127,18 +134,17 @@ def select_to_apply(
         if not usable and found and not by_user:
             raise InvalidRequest(
                 f"{quoted(min(found))} is obeyed by tools of the user, leads out of the folder, or may hold secrets: "
-                "only the user can apply it, for example with the patch; leave it out"
+                f"only the user can apply it, for example with the patch; leave it out. {obeyed.why}".strip()
             )
         if not usable and paths is not None and found:
             raise InvalidRequest(f"{quoted(asked)} is applied only by its own name: {quoted(min(found))}")
         chosen |= usable
-    for path in list(chosen):
-        for above in folders_above(path):
-            kept = entries.get(above)
-            if kept is None or not kept.entry.is_dir or kept.on_folder:
-                continue
-            if kept.base is None or not _needs_more(above, entries, obeyed, ""):
-                chosen[above] = kept
+    for above in {above for path in chosen for above in folders_above(path)}:
+        kept = entries.get(above)
+        if kept is None or not kept.entry.is_dir or kept.on_folder:
+            continue
+        if kept.base is None or not _needs_more(above, entries, obeyed, ""):
+            chosen[above] = kept
     _leave_out_what_hangs_together(chosen, entries, project)
     if paths is not None and not chosen:
         raise InvalidRequest(
@@ -212,9 +218,9 @@ def _never(path: str) -> bool:
 
 
 def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
-    """Whether a link leads out of the folder, or to what needs naming; through links that are there or will be.
+    """Whether a link leads nowhere, out of the folder, or to what needs naming.
 
-    A link that leads to no folder is a file of its own name.
+    It may lead through links that are there or will be. A link that leads to no folder is a file of its own name.
     """
     target = entries[path].entry.target
     if target is None:
@@ -238,7 +244,11 @@ def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
         known = entries.get(inner)
         if known is not None and known.base is not None and known.base.type == SYMLINK:
             return True  # a link of the user: whether its change is applied is not known here
-        link = known.entry.target if known is not None else obeyed.project.read_link(inner)
+        obeyed.steps -= 1
+        there = known.entry if known is not None else obeyed.project.entry_at(inner)
+        if there is None or there.is_gone or obeyed.steps < 0:
+            return True  # it leads to nothing; or too many lead too far
+        link = there.target
         if link is not None:
             followed += 1
             if link.startswith("/") or followed > _MOST_LINKS:
@@ -256,17 +266,28 @@ class Obeyed:
         self._entries = entries
         self.project = project
         self._there = {folded(path) for path, kept in entries.items() if not kept.is_gone}
-        self._folders: dict[str, bool] = {}
+        self._folders = {"": self._is_marked("")}
+        #: How many more names on the way of links are looked at.
+        self.steps = _MOST_STEPS
 
     def by_place(self, path: str) -> bool:
         """Whether everything at this path needs naming, or the path is one that is hidden from programs."""
-        return bool(path) and (self._by_name(path) or covered(folded(path), self._linked) or self._named.has(path))
+        return bool(path) and (self._by_name(path) or (bool(self._linked) and covered(folded(path), self._linked)))
+
+    def may_run(self, path: str) -> bool:
+        """Whether a change is one of a source that something of the user's may run unasked."""
+        return is_ordinary(path, SOURCES) and bool(self.why)
+
+    @cached_property
+    def why(self) -> str:
+        """What of the user's may run sources unasked, as a sentence; empty for nothing."""
+        found = runs_sources(self.project)
+        return (
+            f"Sources are applied only when the user names them: {shown(found)} may run them unasked" if found else ""
+        )
 
     def by_change(self, path: str, kept: Kept) -> bool:
-        """Whether a change needs its own name.
-
-        It is a notebook or a link of the user, a new link there, a wider mode, or a module that hides another one.
-        """
+        """Whether a change needs its own name: of a notebook or link, a wider mode, a module that hides another."""
         base = kept.base
         if base is None and self._hides_module(path, kept):
             return True
@@ -285,42 +306,46 @@ class Obeyed:
         return kept.entry.is_file and wider != 0
 
     def _by_name(self, path: str) -> bool:
-        names, plain = path.split("/"), folded(path).split("/")
-        if any(not name or name.startswith(".") or _obeyed_folder.match(name) for name in plain) or is_hidden(path):
+        folder, _, name = path.rpartition("/")
+        if self._lies_within(folder) or _is_odd(name) or is_hidden(path):
             return True
-        # Windows reads what stands before a colon, Linux all of ``x:a.dist-info``.
-        if ":" in unicodedata.normalize("NFKD", path):
-            return True
+        if self.is_folder(path):
+            return self._lies_within(path)
         # Where a link leads decides about its suffix: ``_leads_away``.
-        kept = self._entries.get(path)
+        kept, plain = self._entries.get(path), folded(name)
         is_link = kept.entry.type == SYMLINK if kept is not None else self.project.read_link(path) is not None
-        if not self.is_folder(path) and (
-            _obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1]) or not (is_link or is_ordinary(path))
-        ):
-            return True
-        return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))
+        is_obeyed = _obeyed_file.match(plain) or _SHORT_NAME.fullmatch(plain)
+        return bool(is_obeyed) or not (is_link or is_ordinary(path))
+
+    def _lies_within(self, folder: str) -> bool:
+        """Whether all in a folder needs naming, by its name or mark or those of one above. Each is looked at once."""
+        unknown: list[str] = []
+        while folder not in self._folders:
+            unknown.append(folder)
+            folder = folder.rpartition("/")[0]
+        known = self._folders[folder]
+        for folder in reversed(unknown):
+            known = known or _is_odd(folder.rpartition("/")[2]) or self._is_marked(folder)
+            self._folders[folder] = known
+        return known
 
     def is_folder(self, path: str) -> bool:
         """Whether a path is a folder, for the user and by the changes."""
         if not path:
             return True
-        kept, users = self._entries.get(path), self.project.look(path)
+        kept, users = self._entries.get(path), self.project.entry_at(path)
         had = users.is_dir if users is not None else kept is not None
         return had and (kept is None or kept.is_gone or kept.entry.is_dir)
 
     def _is_marked(self, folder: str) -> bool:
         """Whether a folder is an environment or a repository, or everybody may write into it, now or by the changes."""
-        known = self._folders.get(folder)
-        if known is None:
-            prefix = f"{folder}/" if folder else ""
-            known = any(
-                all(folded(prefix + name) in self._there or self.project.look(prefix + name) for name in marks)
-                for marks in _MARKED_BY
-            )
-            kept = self._entries.get(folder)
-            known = known or (kept is not None and kept.entry.is_dir and kept.base is None and kept.entry.mode & 2 != 0)
-            self._folders[folder] = known
-        return known
+        prefix, kept = f"{folder}/" if folder else "", self._entries.get(folder)
+        if kept is not None and kept.entry.is_dir and kept.base is None and kept.entry.mode & 2 != 0:
+            return True
+        return any(
+            all(folded(prefix + name) in self._there or self.project.entry_at(prefix + name) for name in marks)
+            for marks in _MARKED_BY
+        )
 
     def _hides_module(self, path: str, kept: Kept) -> bool:
         """Whether a new file would be imported in place of an installed module by a process that starts above it.
@@ -389,22 +414,41 @@ class Obeyed:
         # A name like ``latest`` is the user's own; one like ``Makefile`` or ``x.toml`` is a tool's.
         named = {link for link in links if not is_ordinary(link) and _OF_A_TOOL.search(link)}
         files = {link for link in named if not os.path.isdir(os.path.join(root, link))}
-        obeyed = [link for link in links if link in files or self._by_name(link) or self._named.has(link)]
+        obeyed = [link for link in links if link in files or self._by_name(link)]
         paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
         return frozenset(folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
 
-    @cached_property
-    def _named(self) -> NamedByTools:
-        return NamedByTools(self.project)
 
-
-def is_ordinary(path: str) -> bool:
-    """Whether the suffix of a file is that of a text, of data, of a document or of a source."""
+def is_ordinary(path: str, suffixes: frozenset[str] = DOCUMENTS | SOURCES) -> bool:
+    """Whether the suffix of a file is that of a text, of data, of a document or of a source; or one of these."""
     names = folded(path).split("/")
     suffix = names[-1].rpartition(".")[2]
     if suffix in _DATA_OR_SETTINGS:
-        return _DATA_WORD.search("/".join(names)) is not None
-    return suffix in ORDINARY
+        return suffixes is not SOURCES and _DATA_WORD.search("/".join(names)) is not None
+    return suffix in suffixes
+
+
+_IGNORED = frozenset(("Cc", "Cf", "Co", "Mn", "Me"))
+_ENDS = re.compile(r":|[. ](?:/|\Z)")
+
+
+def folded(path: str) -> str:
+    """Return a path as file systems may take it that know no case, no marks and no dots at the end of a name."""
+    if path.isascii() and path.isprintable():
+        if not _ENDS.search(path):
+            return path.casefold()
+    else:
+        signs = unicodedata.normalize("NFKD", path)
+        path = "".join(sign for sign in signs if unicodedata.category(sign) not in _IGNORED)
+    return "/".join(name.partition(":")[0].rstrip(". ") for name in path.casefold().split("/"))
+
+
+def _is_odd(name: str) -> bool:
+    """Whether the name of a file or folder begins with a dot, is that of an obeyed folder, or two names in one."""
+    # Windows reads what stands before a colon, Linux all of ``x:a.dist-info``.
+    if ":" in unicodedata.normalize("NFKD", name):
+        return True
+    return any(not part or part.startswith(".") or _obeyed_folder.match(part) for part in folded(name).split("/"))
 
 
 _OF_A_TOOL = re.compile(r"(?:\.[^/]*|[A-Z][^/]*|file|rc|config)\Z")

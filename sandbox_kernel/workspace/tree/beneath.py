@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.workspace.tree.paths import Names
 
 #: Flags to open a folder for listing it.
@@ -44,11 +45,8 @@ def open_folder(root_fd: int, names: Names, flags: int = SCAN, *, cross_mounts: 
 @contextmanager
 def in_folder(root_fd: int, names: Names, flags: int = PASS, *, cross_mounts: bool = True) -> Iterator[int]:
     """Within the block, have a folder open; see ``open_folder``."""
-    fd = open_folder(root_fd, names, flags, cross_mounts=cross_mounts)
-    try:
+    with closed_after(open_folder(root_fd, names, flags, cross_mounts=cross_mounts)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 @functools.cache

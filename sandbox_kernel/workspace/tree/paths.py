@@ -9,7 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal, SandboxError
 
@@ -23,6 +23,7 @@ MAX_PATH_BYTES = 4000
 MAX_NAME_BYTES = 255
 
 _DRIVE = re.compile(r"[A-Za-z]:")
+_NO_NAMES = frozenset(("", ".", ".."))
 _SEPARATORS = re.compile(r"[/\\]")
 
 
@@ -92,6 +93,12 @@ def _resolve(path: str) -> Names:
 
 
 def _check_names(path: str | Names, names: Names) -> None:
+    with suppress(TypeError, UnicodeEncodeError):
+        # Most paths are plain: one look at the whole. Each name is looked at for the reason only.
+        whole = os.fsencode("/".join(names))
+        plain = whole.count(b"/") == len(names) - 1 and b"\0" not in whole and _NO_NAMES.isdisjoint(names)
+        if plain and len(whole) < MAX_PATH_BYTES and 4 * max(map(len, names)) <= MAX_NAME_BYTES:
+            return
     total = 0
     for name in names:
         if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -107,26 +114,27 @@ def _check_names(path: str | Names, names: Names) -> None:
             raise InvalidRequest(f"path {str(path)[:60]!r}… is longer than a file system takes; shorten it")
 
 
+#: Characters that Python takes for printable and nobody sees; and what may have to be escaped in a name.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_UNUSUAL = re.compile(r"[^ -\[\]-~]")
+
+
 def display_name(name: str) -> str:
     r"""Return ``name`` as one line of harmless text, with escapes: for reports, tables and terminals.
 
     File names come from the sandbox. They may hold terminal sequences, line ends, marks that change the reading
     direction, or bytes that are not text (``\xff``). The caller must still escape it for HTML.
     """
-    return "".join(map(_displayed, name)) if not (name.isprintable() and "\\" not in name) else name
+    return _UNUSUAL.sub(lambda found: _displayed(found[0]), name)
 
 
 def _displayed(character: str) -> str:
-    if character == "\\":
-        return "\\\\"
-    if character.isprintable():
+    if character.isprintable() and character != "\\" and not _UNSEEN.match(character):
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"
-    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else character.encode("unicode_escape").decode()
 
 
 def shown(path: str | Names) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from sandbox_kernel.errors import ExecutionFailed
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, open_folder
+from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, open_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -158,9 +158,6 @@ def _open_to_remove(parent_fd: int, name: str) -> int:
         return open_folder(parent_fd, (name,), SCAN, cross_mounts=False)
     except PermissionError:
         # chmod by name would follow a link that was made meanwhile; a descriptor always means the folder.
-        passing = open_folder(parent_fd, (name,), PASS, cross_mounts=False)
-        try:
+        with in_folder(parent_fd, (name,), cross_mounts=False) as passing:
             os.chmod(f"/proc/self/fd/{passing}", _OWNER_ALL)
-        finally:
-            os.close(passing)
         return open_folder(parent_fd, (name,), SCAN, cross_mounts=False)

@@ -14,15 +14,15 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Self
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed, SandboxError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, as_owner_of, in_folder, open_folder
 from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
-from sandbox_kernel.workspace.tree.walk import NO_TIME, SYMLINK, Entry, Walk, WalkLimits, type_name
+from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, Walk, WalkLimits, type_name
 
 #: Largest file that is read into memory unless the caller gives another limit.
 MAX_READ_BYTES = 64 * MIB
@@ -63,10 +63,8 @@ class Rooted:
         except (OSError, ValueError, TypeError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidRequest(f"work folder {path!r} cannot be opened: {reason}; create it first") from None
-        try:
+        with closed_after(fd):
             return cls(fd)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
@@ -78,7 +76,7 @@ class Rooted:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -112,11 +110,8 @@ class Rooted:
     @contextmanager
     def reading(self, path: str | Names) -> Iterator[int]:
         """Yield a descriptor of a regular file, open for reading; see ``open_file``."""
-        fd = self.open_file(path)
-        try:
+        with closed_after(self.open_file(path)) as fd:
             yield fd
-        finally:
-            os.close(fd)
 
     def open_file(self, path: str | Names) -> int:
         """Open a regular file for reading without blocking. Returns a descriptor that the caller closes."""
@@ -143,63 +138,57 @@ class Rooted:
 
     @contextmanager
     def replacing(self, path: str | Names, mode: int = 0o644) -> Iterator[int]:
-        """Yield a descriptor of a new file that replaces ``path`` when the block succeeds, and is removed otherwise.
-
-        Nothing is written through an existing ``path``: the new file is made beside it and renamed over it.
-        """
+        """Yield a descriptor of a new file, made beside ``path``, that replaces it when the block succeeds."""
         names = names_beneath(path)
         with explained("write", path):
             parent = self._make_folders(names[:-1])
         temporary = f".sk-{os.urandom(8).hex()}"
-        try:
+        with closed_after(parent):
             with explained("write", path), as_owner_of(parent):
                 fd = os.open(temporary, MAKE, 0o600, dir_fd=parent)
             try:
-                try:
+                with closed_after(fd):
                     yield fd
                     with explained("write", path):
                         os.fchmod(fd, mode & 0o777)
-                finally:
-                    os.close(fd)
                 with explained("write", path), as_owner_of(parent):
                     os.rename(temporary, names[-1], src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=parent)
                 raise
-        finally:
-            os.close(parent)
 
     def make_folder(self, path: str | Names, mode: int = 0o755) -> None:
         """Make a folder that its owner can use, parents included; an existing folder stays unchanged."""
         with explained("make folder", path):
             os.close(self._make_folders(names_beneath(path, folder=True), mode & 0o777 | 0o700))
 
-    def put(self, entry: Entry, source: Rooted | Iterable[bytes] | None = None, *, in_place: bool = False) -> None:
+    def put(
+        self, entry: Entry, source: Rooted | None = None, at: str | Names | None = None, *, in_place: bool = False
+    ) -> None:
         """Make a path what an entry says, in place of what is there; special files are left out.
 
-        The content of a file is in the entry, comes from the same path of ``source``, or is ``source`` in pieces; then
-        the file gets the time of the entry too. With ``in_place`` the content is written into a file that is there, so
-        that descriptors that programs hold stay valid.
+        The content of a file is in the entry, or comes from ``source``, where it is ``at`` the same path unless another
+        one is given: at most its known size, and zeros become holes. With ``in_place`` the content is written into a
+        file that is there, so that descriptors that programs hold stay valid.
         """
-        names, there = entry.names, self.look(entry.names)
+        names, there = entry.names, self.entry_at(entry.names)
         if there is not None and there.type != entry.type:
             self.remove(names, tree=True)
             there = None
         if entry.is_dir:
             self.make_folder(names, entry.mode)
             with self._folder(names, SCAN) as fd:
-                if os.fstat(fd).st_mode & 0o777 != entry.bits:
+                status = os.fstat(fd)
+                # A folder that is mounted there is the user's, and keeps its mode.
+                if status.st_mode & 0o777 != entry.bits and status.st_dev == os.fstat(self.fileno()).st_dev:
                     os.fchmod(fd, entry.bits)
         elif entry.type == SYMLINK and entry.target is not None:
             self._link(names, entry.target)
-        elif entry.is_file and isinstance(source, Rooted):
-            self.copy_file(source, entry, entry.bits)
-        elif entry.is_file and not isinstance(source, Rooted | None):
-            with self.replacing(names, entry.bits) as target, explained("write", names):
-                copy_sparsely(source, target)
-                if entry.mtime_ns != NO_TIME:
-                    os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
+        elif entry.is_file and source is not None:
+            with source.reading(at or names) as fd, self.replacing(names, entry.bits) as target:
+                with explained("copy", entry.path):
+                    copy_sparsely(chunks(fd, entry.size), target)
         elif entry.is_file and not (in_place and there is not None and self._overwrite(entry)):
             self.write(names, entry.data or b"", entry.bits)
 
@@ -217,12 +206,6 @@ class Rooted:
                 self.put(entry)
         return failed
 
-    def copy_file(self, source: Rooted, entry: Entry, mode: int) -> None:
-        """Copy a regular file of another tree to the same path, at most its known size; zeros become holes."""
-        with source.reading(entry.names) as fd, self.replacing(entry.names, mode) as target:
-            with explained("copy", entry.path):
-                copy_sparsely(chunks(fd, entry.size), target)
-
     def _link(self, names: Names, target: str) -> None:
         if len(names) > 1:
             self.make_folder(names[:-1])
@@ -239,12 +222,10 @@ class Rooted:
                 fd = os.open(entry.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             except PermissionError:
                 return False
-        try:
+        with closed_after(fd):
             os.ftruncate(fd, 0)
             write_all(fd, entry.data or b"")
             os.fchmod(fd, entry.bits)
-        finally:
-            os.close(fd)
         return True
 
     def list_dir(self, path: str | Names = ".") -> tuple[Entry, ...]:
@@ -262,26 +243,26 @@ class Rooted:
 
     def stat(self, path: str | Names) -> Entry:
         """Return type, size and times of a path; a link as the last name is not followed."""
-        names = names_beneath(path, folder=True)
         with explained("look at", path):
-            if not names:
-                with self._folder(()) as folder:
-                    return Entry.of(".", os.fstat(folder))
-            with self._folder(names[:-1]) as folder:
-                status = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
-                target = os.readlink(names[-1], dir_fd=folder) if stat.S_ISLNK(status.st_mode) else None
-                return Entry.of("/".join(names), status, target)
+            return self._look_at(names_beneath(path, folder=True))
 
-    def look(self, path: str | Names) -> Entry | None:
+    def _look_at(self, names: Names) -> Entry:
+        with self._folder(names[:-1]) as folder:
+            if not names:
+                return Entry.of(".", os.fstat(folder))
+            status = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
+            target = os.readlink(names[-1], dir_fd=folder) if stat.S_ISLNK(status.st_mode) else None
+            return Entry.of("/".join(names), status, target)
+
+    def entry_at(self, path: str | Names) -> Entry | None:
         """Return the entry at a path; None when nothing is there that can be seen."""
-        try:
-            return self.stat(path)
-        except SandboxError:
-            return None
+        with suppress(OSError, SandboxError):  # asked for most files of a cell: no error is put into words
+            return self._look_at(names_beneath(path, folder=True))
+        return None
 
     def take_away(self, path: str | Names, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove what is at a path, with everything in it; nothing there is as well."""
-        if self.look(path) is not None:
+        if self.entry_at(path) is not None:
             self.remove(path, tree=True, seconds=seconds)
 
     def remove(self, path: str | Names, *, tree: bool = False, seconds: float = REMOVAL_SECONDS) -> None:
@@ -324,10 +305,8 @@ class Rooted:
         # Under the lock: after a close() in another thread, the number could mean another folder.
         with self._lock:
             fd = open_folder(self.fileno(), names, flags)
-        try:
+        with closed_after(fd):
             yield fd
-        finally:
-            os.close(fd)
 
     def _make_folders(self, names: Names, mode: int = 0o755) -> int:
         """Open the folder ``names``; makes missing folders, the last one with ``mode``. Returns a descriptor."""

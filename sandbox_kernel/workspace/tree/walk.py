@@ -10,11 +10,12 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 
@@ -94,19 +95,10 @@ class Entry(NamedTuple):
         return self.mode & 0o777
 
     @classmethod
-    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> Entry:
+    def of(cls, path: str, info: os.stat_result, target: str | None = None) -> Entry:
         """Return the entry of ``path`` for the result of ``lstat``."""
-        mode = status.st_mode
-        return cls(
-            path,
-            _TYPES.get(mode & 0o170000, DEVICE),
-            status.st_size,
-            mode & 0o7777,
-            status.st_ino,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            target,
-        )
+        kind, mode = type_name(info.st_mode), info.st_mode & 0o7777
+        return cls(path, kind, info.st_size, mode, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, target)
 
     def is_version(self, other: Entry) -> bool:
         """Whether both are the same version of a file; a rename changes nothing but the change time."""
@@ -136,8 +128,8 @@ class WalkLimits:
     seconds: float = 10.0
 
 
-class Walk(Iterator[Entry]):
-    """Iterates over the entries beneath a root, each folder before its content. Made by ``Rooted.walk``.
+class Walk(Iterable[Entry]):
+    """Iterates once over the entries beneath a root, each folder before its content. Made by ``Rooted.walk``.
 
     After the last entry, ``unseen`` maps folders that were not seen completely (``""`` is the root) to the reason: the
     limit ``entries``, ``path_bytes``, ``file_bytes``, ``depth`` or ``seconds``; ``mount`` or ``unreadable`` for a
@@ -151,15 +143,9 @@ class Walk(Iterator[Entry]):
         self._deadline = time.monotonic() + limits.seconds
         self._entries = self._path_bytes = self._file_bytes = 0
         self._stack = [""]
-        self._source = self._walk()
 
     def __iter__(self) -> Iterator[Entry]:
-        return self._source
-
-    def __next__(self) -> Entry:
-        return next(self._source)
-
-    def _walk(self) -> Iterator[Entry]:
+        # Not kept here: a loop that raises drops its generator, which closes the folder that is open.
         while self._stack:
             folder = self._stack.pop()
             try:
@@ -167,10 +153,8 @@ class Walk(Iterator[Entry]):
             except OSError as error:
                 self.unseen[folder] = MOUNT if error.errno == errno.EXDEV else "unreadable"
                 continue
-            try:
+            with closed_after(fd):
                 stopped_by = yield from self._look_into(folder, fd)
-            finally:
-                os.close(fd)
             if stopped_by is not None:
                 self.unseen.update(dict.fromkeys((folder, *self._stack), stopped_by))
                 return

@@ -1,12 +1,10 @@
 """The papermill engine ``sandbox``: runs a notebook of any kernel in a jail, with limits.
 
 ``papermill in.ipynb out.ipynb --engine sandbox --execution-timeout 60 -p sandbox_memory 1G``: the first number is the
-time limit of one cell. ``SETTINGS`` lists what else can be asked for; a notebook's metadata cannot. A notebook of the
-*Sandbox* kernel keeps that kernel.
+time limit of one cell. ``BY_SETTING`` lists what else can be asked for. The *Sandbox* kernel stays what it is.
 
-papermill's command line has no options for engines, so the engine reads parameters whose names begin with ``sandbox_``.
-They are taken from the command line itself, not from the notebook: a notebook can hold parameters of an earlier run,
-and must not give itself rights.
+papermill has no options for engines, so the engine reads parameters whose names begin with ``sandbox_``, from the
+command line alone: a notebook can hold parameters of an earlier run, and must not give itself rights.
 """
 
 from __future__ import annotations
@@ -24,8 +22,9 @@ from papermill.engines import NBClientEngine
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
+from sandbox_kernel.notebook.options.option_table import BY_SETTING, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import (
+    LINES_VARIABLE,
     OPTIONS_VARIABLE,
     SPEC_VARIABLE,
     first_defaults,
@@ -33,28 +32,21 @@ from sandbox_kernel.notebook.options.parse_cell import (
     split_words,
 )
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
-from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions, from_arguments
+from sandbox_kernel.wrapped.wrap_options import LAUNCHER, from_arguments
 
-#: The settings of the provisioner, and the two of them that are lists.
-SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
-_LISTS = ("mounts", "domains")
 _PREFIX = "sandbox_"
-#: What the Sandbox kernel calls these settings.
-_OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
-            "domains": "--allow-net", "here": "--here"}  # fmt: skip
+_SETTINGS = {_PREFIX + name: option for name, option in BY_SETTING.items()}
+#: The settings that the Sandbox kernel has too, and its options for them.
+_OF_CELLS = {option.setting: option.name for option in OPTIONS if option.setting}
 
 
 def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that start the Sandbox kernel with these settings beside those of the variables ``earlier``.
-
-    Its lines are locked: a cell can neither take the settings off nor have more. Raises ``InvalidRequest`` for a
-    setting that only wrapped kernels have.
-    """
+    """Return variables that start a locked Sandbox kernel with these settings, and ``earlier`` variables."""
     words: list[str] = []
     for name, value in settings.items():
-        if name not in _OPTIONS:
-            raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
-        words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
+        if name not in _OF_CELLS:
+            raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OF_CELLS)}")
+        words += [f"{_OF_CELLS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
     options = parse_options(words).replacing(first_defaults(earlier))
     policy_of(options)
     line = options.words()
@@ -63,11 +55,7 @@ def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) 
 
 
 def collect(given: Mapping[str, object], limit: float | None, merged: Iterable[str] = ()) -> dict[str, object]:
-    """Return the settings of a run: ``given`` by the caller, else typed on papermill's command line.
-
-    ``limit`` is its ``--execution-timeout``, ``merged`` the names of all parameters. Raises ``InvalidRequest`` for a
-    setting that is unknown, or was not typed with ``-p``.
-    """
+    """Return the settings of a run, ``given`` by its caller or typed with ``-p``; others raise ``InvalidRequest``."""
     context = click.get_current_context(silent=True)  # none when a program called papermill
     typed = context.params if context is not None else {}
     pairs = [*typed.get("parameters", ()), *typed.get("parameters_raw", ())]
@@ -83,26 +71,19 @@ def collect(given: Mapping[str, object], limit: float | None, merged: Iterable[s
 
 def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
     """Return the settings among parameters; others are the notebook's. Raises ``InvalidRequest`` for unknown ones."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for name, value in pairs:
-        if not name.startswith(_PREFIX):
-            continue
-        setting = name.removeprefix(_PREFIX)
-        if setting in _LISTS:
-            found[setting] = [*found.get(setting, []), value]  # type: ignore[misc]
-        elif setting in SETTINGS:
-            found[setting] = value
-        else:
-            known = ", ".join(_PREFIX + each for each in SETTINGS)
+        if name not in _SETTINGS and name.startswith(_PREFIX):
+            known = ", ".join(_SETTINGS)
             raise InvalidRequest(f"there is no setting {name!r:.80} of the engine 'sandbox'; expected: {known}")
+        if option := _SETTINGS.get(name):
+            found[option.setting] = [*found.get(option.setting, []), value] if option.repeats else value
     return found
 
 
 PROVISIONER = "sandbox-provisioner"
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
 _LATER_S = 30
-#: Options of a wrapped kernel that give no rights.
-_LIMITS = ("command", "memory_mb", "interrupt", "timeout_s", "resource_dir")
 
 
 class SandboxEngine(NBClientEngine):  # type: ignore[misc]
@@ -125,7 +106,7 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
                 f"the notebook's metadata has settings under {METADATA!r}; only who runs it sets the engine 'sandbox', "
                 "with -p sandbox_memory and the like: remove them from the notebook"
             )
-        given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
+        given = {name: kwargs.pop(name) for name in BY_SETTING if name in kwargs}
         limit = kwargs.get("execution_timeout")
         settings = collect(given, limit, nb_man.nb.metadata.get("papermill", {}).get("parameters", {}))
         if limit:
@@ -159,7 +140,6 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
 
 
 def _has_rights(spec: Any) -> bool:
-    """Whether a kernel of ours was installed or wrapped with more than limits."""
     if set(spec.env) - {LINES_VARIABLE}:
         return True
     if is_sandbox_kernel(spec.argv):
@@ -168,4 +148,4 @@ def _has_rights(spec: Any) -> bool:
         _, options = from_arguments(spec.argv[spec.argv.index(LAUNCHER) + 1 :], spec.env)
     except InvalidRequest:
         return True
-    return options != WrapOptions(**{name: getattr(options, name) for name in _LIMITS})
+    return not all(BY_SETTING[name].harmless for name in options.settings())

@@ -1,29 +1,30 @@
 """Cleans the messages of a wrapped kernel before a front end gets them: its outputs, and below them its replies.
 
-The same rules hold as for outputs of our own kernel: text without control sequences, displays after ``untrusted/``, in
-a frame if they need scripts. Another message is dropped; comms pass a gate (``kernel_widgets.py``). The input comes
-from a hostile kernel and may be any JSON value.
+The rules are those of our own kernel. Any other message is dropped; comms pass a gate. The input is hostile.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program, told_apart
 from sandbox_kernel.receipt import one_line, unmarked
-from sandbox_kernel.session.code_answers import suggestions
-from sandbox_kernel.untrusted.ansi import ColourFilter
+from sandbox_kernel.session.cell.displays import MAX_DISPLAYS
+from sandbox_kernel.session.cell.front_end import Page, Payload
+from sandbox_kernel.session.code_answers import Completeness, Completions, suggestions
+from sandbox_kernel.untrusted.ansi import MAX_LINES, ColourFilter
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY, sanitize_display
-from sandbox_kernel.untrusted.json_value import encodable, size_of
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_lines, safe_text, sanitize_bundle, sanitize_docstring
+from sandbox_kernel.util.wire import BadMessage, check, check_each, encodable
+from sandbox_kernel.wrapped.relaying.wire import from_json
 
 Table = dict[str, object]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-_T = TypeVar("_T")
 
 #: Messages of widgets.
 COMMS = frozenset(("comm_open", "comm_msg", "comm_close"))
@@ -34,10 +35,11 @@ _SILENT = frozenset(("iopub_welcome", "debug_event"))
 _HEADER = frozenset(("msg_id", "msg_type", "username", "session", "date", "version", "subshell_id"))
 _MAX_FIELD, _MAX_VALUE, _MAX_TRACEBACK, _MAX_CODE = 200, 20_000, 500, 256 << 10
 _TOO_MUCH = f"further outputs were too many to be shown: they are the work of more than {MAX_WORK} shapes"
-
-
-class MalformedMessage(Exception):
-    """A message that the protocol does not allow. It is dropped and counted."""
+#: What an output counts by itself, and a line of an error, in shapes.
+_WORK_OF_AN_OUTPUT, _WORK_OF_A_LINE = MAX_WORK // MAX_DISPLAYS, MAX_WORK // MAX_LINES
+#: The most lines of ours on what was removed in one cell.
+MOST_REPORTED = 100
+_MORE = "more parts of the outputs of this cell are not shown"
 
 
 class _Status(msgspec.Struct):
@@ -47,6 +49,18 @@ class _Status(msgspec.Struct):
 class _Stream(msgspec.Struct):
     name: Literal["stdout", "stderr"]
     text: str
+
+
+_PRINTED = msgspec.json.Decoder(_Stream)
+
+
+def printed(part: bytes) -> Table | None:
+    """Decode the content of printed text, which is long, in a fifth of the time; what msgspec refuses, as any other."""
+    try:
+        given = _PRINTED.decode(part)
+    except (msgspec.DecodeError, RecursionError):
+        return from_json(part)
+    return {"name": given.name, "text": given.text}
 
 
 class _Input(msgspec.Struct):
@@ -67,22 +81,14 @@ class _Error(msgspec.Struct):
     traceback: list[str] = []
 
 
-def declared(content: object, kind: type[_T]) -> _T:
-    """Return the declared fields of a message. Raises ``MalformedMessage`` when one has another type."""
-    try:
-        return msgspec.convert(content, kind)
-    except msgspec.ValidationError:
-        raise MalformedMessage from None
-
-
 def header(value: Mapping[str, object]) -> Table:
-    """Return the known fields of a header. Raises ``MalformedMessage`` if one is not a short text."""
+    """Return the known fields of a header. Raises ``BadMessage`` if one is not a short text."""
     found: Table = {}
     for name, field in value.items():
         if field is None or name not in _HEADER:
             continue
         if not isinstance(field, str) or len(field) > _MAX_FIELD or not field.isprintable():
-            raise MalformedMessage
+            raise BadMessage
         found[name] = field
     return found
 
@@ -94,7 +100,7 @@ def line(value: object, limit: int = _MAX_FIELD) -> str:
 
 def error(content: Table) -> Table:
     """Return the three fields of an error. Its name is never that of one of our own errors."""
-    given = declared(content, _Error)
+    given = check(content, _Error)
     name = line(given.ename)
     return {
         "ename": name_of_program(name) if name else "",
@@ -104,47 +110,51 @@ def error(content: Table) -> Table:
 
 
 class OutputCleaner:
-    """Cleans one kernel's outputs, in order. It remembers unfinished colour sequences and what it has told the user.
-
-    ``gate`` is the name of the gate of the kernel's widgets.
-    """
+    """Cleans one kernel's outputs, in order. ``gate`` is the name of the gate of its widgets."""
 
     def __init__(self, gate: str = "") -> None:
         self._gate = gate
         self.end()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._removed: list[str] = []
 
     def clean(self, kind: str, content: Table) -> Table | None:
-        """Return the content for the page; None for a message that is left out. Raises ``MalformedMessage``."""
+        """Return the content for the page; None for a message that is left out. Raises ``BadMessage``."""
         match kind:
             case "status":
-                return {"execution_state": declared(content, _Status).execution_state}
+                return {"execution_state": check(content, _Status).execution_state}
             case "stream":
-                return self._stream(declared(content, _Stream))
+                return self._stream(check(content, _Stream))
             case "execute_input":
-                given = declared(content, _Input)
+                given = check(content, _Input)
                 return {"code": safe_text(given.code, _MAX_CODE), "execution_count": given.execution_count}
             case "display_data" | "update_display_data" | "execute_result":
-                return self._display(kind, declared(content, _Display))
+                return self._display(kind, check(content, _Display))
             case "error":
-                return error(content)
+                made = error(content)
+                text = "\n".join((str(made["evalue"]), *check(made["traceback"], list[str])))
+                work = len(text) // 8 + _WORK_OF_A_LINE * text.count("\n") + text.count("\x1b")
+                return made if self._fits(_WORK_OF_AN_OUTPUT + work) else None
             case "clear_output":
                 return {"wait": content.get("wait") is True}
             case "shutdown_reply":
                 return {"status": "ok", "restart": content.get("restart") is True}
         if kind in _SILENT:
             return None
-        raise MalformedMessage
+        raise BadMessage
 
     def begin(self) -> None:
-        """Forget what was told: a cell begins."""
-        self._told.clear()
+        """Forget what was reported: a cell begins."""
+        self._reported.clear()
 
     def take_removed(self) -> list[str]:
-        """Return what was removed since the last call and was not told in this cell yet, in words."""
-        new = [words for words in dict.fromkeys(self._removed) if words not in self._told]
-        self._told.update(new[:100])
+        """Return what was removed since the last call and was not reported in this cell yet, in words."""
+        new: list[str] = []
+        for removed in self._removed:
+            words = removed if len(self._reported) < MOST_REPORTED else _MORE
+            if removed not in self._reported and words not in self._reported:
+                self._reported.add(words)
+                new.append(words)
         self._removed.clear()
         return new
 
@@ -170,21 +180,28 @@ class OutputCleaner:
         self._amid_line = not shown.endswith("\n") if shown else self._amid_line
         return {"name": given.name, "text": shown} if shown else None
 
-    def _display(self, kind: str, given: _Display) -> Table:
+    def _display(self, kind: str, given: _Display) -> Table | None:
+        if not self._fits(0):
+            return None
         clean = sanitize_display(given.data, given.metadata, self._gate)
-        self._work += clean.work
-        is_shown = self._work <= MAX_WORK
-        self._removed.extend(clean.removed if is_shown else (_TOO_MUCH,))
+        # An update takes the place of an output.
+        if not self._fits(clean.work + (0 if kind == "update_display_data" else _WORK_OF_AN_OUTPUT)):
+            return None
+        self._removed.extend(clean.removed)
         data = dict(clean.data) if LIBRARY in clean.data else told_apart(clean.data)
-        made: Table = {"data": data, "metadata": dict(clean.metadata)} if is_shown else {"data": {}, "metadata": {}}
+        made: Table = {"data": data, "metadata": dict(clean.metadata)}
         if isinstance(given.transient, dict):  # the name of a display, by which the kernel can change it later
             name = given.transient.get("display_id")
             made["transient"] = {"display_id": line(name)} if isinstance(name, str) else {}
         return {**made, "execution_count": given.execution_count} if kind == "execute_result" else made
 
+    def _fits(self, work: int) -> bool:
+        """Count what a page draws for an output. Returns False, and tells of it, when the cell has shown too much."""
+        self._work += work
+        self._removed.extend(() if self._work <= MAX_WORK else (_TOO_MUCH,))
+        return self._work <= MAX_WORK
 
-# Cleans the replies of a wrapped kernel (its messages on shell, control and stdin) before a front end gets them.
-#
+
 # A reply can do more than inform: a completion writes into a cell, a payload opens a pager or a new cell, a help link
 # is clicked, an exporter is imported by the server. Each kind of reply is written anew from declared fields.
 
@@ -220,36 +237,10 @@ class CompletionRequest(NamedTuple):
     position: int
 
 
-class _Page(msgspec.Struct):
-    """A payload that shows text in the pager; others write cells or open files."""
-
-    source: Literal["page"]
-    data: object = None
-    start: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
 class _Execute(msgspec.Struct):
     payload: list[object] | None = None
     user_expressions: dict[str, Table] | None = None
     execution_count: Count | None = None
-
-
-class _Complete(msgspec.Struct):
-    matches: list[object] = []
-    cursor_start: int = -1
-    cursor_end: int = -1
-    metadata: Table | None = None
-
-
-class _Typed(msgspec.Struct):
-    text: str
-    type: str = ""
-    signature: str = ""
-
-
-class _IsComplete(msgspec.Struct):
-    status: Literal["complete", "incomplete", "invalid", "unknown"]
-    indent: Annotated[str, msgspec.Meta(pattern=r"^[ \t]{0,200}\Z")] = ""
 
 
 class _History(msgspec.Struct):
@@ -276,39 +267,41 @@ class _Info(msgspec.Struct):
     supported_features: list[object] | None = None
 
 
-def clean_reply(kind: str, content: Table, asked: CompletionRequest | None) -> Table:
-    """Return the content of a reply for the front end; ``asked`` is the request of a completion, if it is known.
+def clean_reply(
+    kind: str, content: Table, asked: CompletionRequest | None, more: Callable[[], bool] = lambda: True
+) -> Table:
+    """Return the content of a reply for the front end. Raises ``BadMessage``.
 
-    Raises ``MalformedMessage``.
+    ``asked`` is what was to be completed. Each value or page may take a while: ``more`` says whether it is cleaned too.
     """
     status = content.get("status")
     if kind in _REPLIES and status == "error":
-        return {"status": "error", **error(content), **_count(declared(content, _Execute))}
+        return {"status": "error", **error(content), **_count(check(content, _Execute))}
     match kind:
         case "execute_reply" if status in ("aborted", "abort"):
-            return {"status": "aborted", **_count(declared(content, _Execute))}
+            return {"status": "aborted", **_count(check(content, _Execute))}
         case "execute_reply":
-            return _execute(declared(content, _Execute))
+            return _execute(check(content, _Execute), more)
         case "complete_reply":
-            return _complete(declared(content, _Complete), asked)
+            return _complete(check(content, Completions), asked)
         case "inspect_reply":
             found = content.get("found") is True
             data = dict(sanitize_docstring(content.get("data")).data) if found else {}
             return {"status": "ok", "found": found, "data": data, "metadata": {}}
         case "is_complete_reply":
-            given = declared(content, _IsComplete)
+            given = check(content, Completeness)
             return {"status": given.status} | ({"indent": given.indent} if given.status == "incomplete" else {})
         case "history_reply":
             if size_of(content.get("history")) > _MAX_TEXT:
                 return {"status": "ok", "history": []}
-            kept = declared(content, _History).history[-_MAX_HISTORY:]
+            kept = check(content, _History).history[-_MAX_HISTORY:]
             return {"status": "ok", "history": [[session, number, _said(cell)] for session, number, cell in kept]}
         case "kernel_info_reply":
-            return _kernel_info(declared(content, _Info))
+            return _kernel_info(check(content, _Info))
         case "shutdown_reply":
             return {"status": "ok", "restart": content.get("restart") is True}
         case "create_subshell_reply" | "list_subshell_reply":
-            return {"status": "ok", "subshell_id": declared(content, _Subshell).subshell_id}
+            return {"status": "ok", "subshell_id": check(content, _Subshell).subshell_id}
         case "interrupt_reply" | "delete_subshell_reply" | "usage_reply":
             return {"status": "ok"}
         case "debug_reply":
@@ -316,36 +309,30 @@ def clean_reply(kind: str, content: Table, asked: CompletionRequest | None) -> T
         case "input_request":
             prompt = PROMPT_MARK + line(content.get("prompt"), _MAX_PROMPT)
             return {"prompt": prompt, "password": content.get("password") is True}
-    raise MalformedMessage
+    raise BadMessage
 
 
 def _count(given: _Execute) -> Table:
     return {} if given.execution_count is None else {"execution_count": given.execution_count}
 
 
-def _execute(given: _Execute) -> Table:
-    pages = _valid((given.payload or [])[:_MAX_PAYLOADS], _Page)
-    expressions = list((given.user_expressions or {}).items())[:_MAX_EXPRESSIONS]
-    while size_of(dict(expressions)) > _MAX_TEXT:
-        expressions.pop()
+def _execute(given: _Execute, more: Callable[[], bool]) -> Table:
+    payload = check_each((given.payload or [])[:_MAX_PAYLOADS], Payload)
+    expressions, left = list((given.user_expressions or {}).items())[:_MAX_EXPRESSIONS], _MAX_TEXT
+    for place, expression in enumerate(expressions):
+        left -= size_of([*expression])
+        if left < 0:
+            del expressions[place:]
     return {
         "status": "ok",
         **_count(given),
         "payload": [
-            {"source": "page", "data": dict(sanitize_docstring(page.data).data), "start": page.start} for page in pages
+            {"source": "page", "data": dict(sanitize_docstring(page.data).data), "start": page.start}
+            for page in payload
+            if isinstance(page, Page) and more()
         ],
-        "user_expressions": {line(name): _expression(value) for name, value in expressions},
+        "user_expressions": {line(name): _expression(value) for name, value in expressions if more()},
     }
-
-
-def _valid(values: list[object], kind: type[_T]) -> list[_T]:
-    found = []
-    for value in values:
-        try:
-            found.append(declared(value, kind))
-        except MalformedMessage:
-            continue
-    return found
 
 
 def _expression(value: Table) -> Table:
@@ -355,7 +342,7 @@ def _expression(value: Table) -> Table:
     return {"status": "ok", "data": told_apart(clean.data), "metadata": dict(clean.metadata)}
 
 
-def _complete(given: _Complete, asked: CompletionRequest | None) -> Table:
+def _complete(given: Completions, asked: CompletionRequest | None) -> Table:
     place = asked.position if asked is not None else 0
     none: Table = {"status": "ok", "matches": [], "cursor_start": place, "cursor_end": place, "metadata": {}}
     if asked is None or given.cursor_end != place:
@@ -364,12 +351,10 @@ def _complete(given: _Complete, asked: CompletionRequest | None) -> Table:
     if not allowed:
         return none
     where = {"cursor_start": given.cursor_start, "cursor_end": place}
-    entries = (given.metadata or {}).get("_jupyter_types_experimental")
-    typed = _valid(entries[:10_000], _Typed) if isinstance(entries, list) else []
     types = [
         {"start": given.cursor_start, "end": place, "text": each.text, "type": line(each.type),
          "signature": line(each.signature)}
-        for each in typed if each.text in allowed
+        for each in given.typed() if each.text in allowed
     ]  # fmt: skip
     metadata = {"_jupyter_types_experimental": types} if types else {}
     return {"status": "ok", "matches": allowed, **where, "metadata": metadata}
@@ -380,7 +365,7 @@ def _said(cell: str | tuple[str, str | None]) -> object:
 
 
 def _kernel_info(given: _Info) -> Table:
-    links = _valid((given.help_links or [])[:_MAX_LINKS], _Link)
+    links = check_each((given.help_links or [])[:_MAX_LINKS], _Link)
     return {
         "status": "ok",
         "protocol_version": given.protocol_version,

@@ -1,8 +1,8 @@
 """Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
 
-Every message is decoded, cleaned, encoded anew and signed with the outside key. One that cannot be understood, for
-whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
-of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
+Every message is decoded, cleaned, encoded anew and signed with the outside key; others are dropped and counted. A cell
+is over when the kernel has sent both its reply and its idle status: one of them alone, which any code can send, stops
+no clock. An idle status waits for the reply, or for the next request.
 """
 
 from __future__ import annotations
@@ -15,26 +15,32 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from sandbox_kernel.errors import SandboxError
+import msgspec
+
+from sandbox_kernel.errors import PolicyViolation, SandboxError
+from sandbox_kernel.limits import GRACE_S
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.json_value import check_json, size_of
+from sandbox_kernel.util.wire import BadMessage
 from sandbox_kernel.wrapped import kernel_words
+from sandbox_kernel.wrapped.lacks import Lacks
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying import cleaning
+from sandbox_kernel.wrapped.relaying.inside import MAX_MESSAGE
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kept_changes import KernelFolder
+    from sandbox_kernel.wrapped.folder_changes import KernelFolder
 
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
 #: How many signatures and routes, and how many completion requests, are remembered.
 _MOST_ROUTES, _MOST_COMPLETIONS = 65_536, 100
-#: How long an interrupted cell may go on before its kernel is ended.
-GRACE_S = 5.0
+#: How many questions of a cell a front end is asked while it answers none: it shows a field for each.
+MOST_QUESTIONS = 100
 #: How often front ends are heard while the host works, in seconds.
 _HEARD_S = 0.05
 
@@ -83,11 +89,12 @@ class Requests:
         self._since = 0.0
         #: Since when a prompt is open; the time until its answer does not count.
         self._asked_at: float | None = None
+        self._questions = 0
         #: Whether the first cell was interrupted for its time.
         self.interrupted = False
 
     def sent(self, message_id: str, cell: SentCell) -> None:
-        """A front end sent a cell."""
+        """Note a cell that a front end has sent."""
         if not self._cells:
             self._begin()
         if len(self._cells) < _MOST:
@@ -105,7 +112,7 @@ class Requests:
         return first != kind
 
     def finished(self, message_id: str) -> None:
-        """A cell is over."""
+        """Forget a cell that is over."""
         first = next(iter(self._cells), None)
         self._cells.pop(message_id, None)
         self.ending.pop(message_id, None)
@@ -115,14 +122,16 @@ class Requests:
     def asked(self, message_id: str) -> bool:
         """A cell asks for input: the clock stands until the answer. False when it may not ask."""
         cell = self._cells.get(message_id)
-        if cell is None or not cell.may_ask:
+        self._questions += 1
+        if cell is None or not cell.may_ask or self._questions > MOST_QUESTIONS:
             return False
         if next(iter(self._cells)) == message_id:
             self._asked_at = self._asked_at or time.monotonic()
         return True
 
     def answered(self) -> None:
-        """The front end answered."""
+        """Let the clock go on: the front end has answered."""
+        self._questions = 0
         if self._asked_at is not None:
             self._since += time.monotonic() - self._asked_at
             self._asked_at = None
@@ -131,7 +140,7 @@ class Requests:
         """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""
         if self._timeout_s is None or not self._cells or self._asked_at is not None:
             return None
-        limit = self._timeout_s + (GRACE_S if self.interrupted else 0.0)
+        limit = self._timeout_s + (GRACE_S["wrapped"] if self.interrupted else 0.0)
         return self._since + limit - time.monotonic()
 
     def cells(self) -> list[SentCell]:
@@ -139,7 +148,7 @@ class Requests:
         return list(self._cells.values())
 
     def _begin(self) -> None:
-        self._since = time.monotonic()
+        self._since, self._questions = time.monotonic(), 0
         self.interrupted = False
         self._asked_at = None
 
@@ -147,8 +156,7 @@ class Requests:
 #: Messages whose check can take long: outputs, and replies, of which only the status is sent when it took too long.
 _CHECKED = frozenset((*cleaning.DISPLAYS, *cleaning.COMMS, "stream", "error", "execute_input"))
 _CHECKED_REPLIES = frozenset(("execute_reply", "complete_reply", "inspect_reply", "history_reply"))
-#: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
-#: one cell may be checked beyond that. The rest of them is dropped.
+#: Bytes of usual output that are checked in a second, and the CPU seconds that the outputs of a cell may take besides.
 USUAL_PACE = 4 << 20
 MAX_SLOW_S = 5.0
 _TOO_SLOW = f"more outputs of this cell are not shown: checking them took more than {MAX_SLOW_S:g} s"
@@ -159,6 +167,14 @@ _PIECE = 1 << 20
 
 #: The largest message but for printed text, in bytes without its buffers: to decode it takes a fraction of a second.
 MAX_JSON = 32 << 20
+_TOO_LARGE = (
+    f"a part of the output is not shown: what a kernel sends at once may have {MAX_JSON >> 20} MB, "
+    f"printed text {MAX_MESSAGE >> 20} MB"
+)
+
+
+class TooLarge(BadMessage):
+    """A message that is well formed, as far as anybody looked, and longer than ``MAX_JSON``."""
 
 
 @dataclass(frozen=True)
@@ -185,27 +201,25 @@ class KernelMessage:
 
 
 def read_message(channel: str, packet: Packet | None) -> KernelMessage:
-    """Return a message with clean headers. Raises ``MalformedMessage``."""
+    """Return a message with clean headers. Raises ``BadMessage``, of which ``TooLarge`` is one."""
     header = from_json(packet.parts[0]) if packet is not None else None
     if packet is None or header is None:
-        raise cleaning.MalformedMessage
-    if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
-        raise cleaning.MalformedMessage
-    parent, metadata, content = map(from_json, packet.parts[1:])
+        raise BadMessage
     kind = header.get("msg_type")
+    if kind != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
+        raise TooLarge
+    parent, metadata = map(from_json, packet.parts[1:3])
+    content = (cleaning.printed if kind == "stream" else from_json)(packet.parts[3])
     if parent is None or metadata is None or content is None:
-        raise cleaning.MalformedMessage
+        raise BadMessage
     if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
-        raise cleaning.MalformedMessage
+        raise BadMessage
     own, of = cleaning.header(header), cleaning.header(parent)
     return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
 
 
 class FromKernel:
-    """Carries messages out. It shares what the relay knows of requests.
-
-    ``between`` is called between pieces of work that may take long: it takes what front ends have sent to stop a cell.
-    """
+    """Carries messages out. ``between`` is called between long pieces of work: it hears what front ends have sent."""
 
     def __init__(
         self,
@@ -214,8 +228,10 @@ class FromKernel:
         requests: Requests,
         folder: KernelFolder | None,
         between: Callable[[], None] = lambda: None,
+        lacks: Lacks | None = None,
     ) -> None:
         self._between = between
+        self._lacks = lacks or Lacks(None, "")
         self._outside = outside
         self._widgets = widgets
         self._requests = requests
@@ -227,6 +243,7 @@ class FromKernel:
         self.dropped: Counter[str] = Counter()
         #: For how long outputs of this cell were checked, beyond what outputs of their size usually take.
         self._slow_s = 0.0
+        self._told_too_large = False
         #: The idle status of cells whose reply has not come.
         self._held: dict[str, KernelMessage] = {}
 
@@ -241,8 +258,18 @@ class FromKernel:
                     self._held[message.parent_id] = message
                     return
             self._carry(message)
+        except TooLarge:
+            self.too_large(1)
         except Exception:  # code that reads hostile values is never without faults, and one message is no loss
             self.dropped["malformed"] += 1
+
+    def too_large(self, count: int) -> None:
+        """Count messages that were left out for their size; the cell that runs says so, once."""
+        cells = self._requests.cells()
+        if count and cells and not self._told_too_large:
+            self._told_too_large = True
+            self._outside.print_words(cells[0].header, _TOO_LARGE)
+        self.dropped["too large"] += count
 
     def _let_go(self, unless: str) -> None:
         """Send each idle status that waits, but that of this request: the order of outputs stays as it is."""
@@ -282,19 +309,26 @@ class FromKernel:
     def _reply(self, message: KernelMessage) -> None:
         known = self._requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
-            raise cleaning.MalformedMessage
+            raise BadMessage
         content, begin = message.content, time.thread_time()
+
+        def more() -> bool:
+            self._between()
+            return self._slow_s + time.thread_time() - begin <= MAX_SLOW_S
+
         if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
             content = {name: content[name] for name in ("status", "execution_count") if name in content}
         try:
-            clean = cleaning.clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
+            asked = self._requests.completions.pop(message.parent_id, None)
+            clean = cleaning.clean_reply(message.kind, content, asked, more)
         finally:
             self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
             self._requests.routes.pop(message.parent_id, None)  # a request has one reply
         elif not self._requests.asked(message.parent_id):
-            raise cleaning.MalformedMessage
+            raise BadMessage
         if message.kind == "execute_reply" and message.channel == "shell":
+            self._lacks.hear(message.kind, clean)
             self._end_of_cell(message)
             if message.parent_id in self._held:
                 self._output(self._held.pop(message.parent_id))
@@ -309,29 +343,35 @@ class FromKernel:
             for content in self.outputs.take_rest():
                 self._outside.publish("stream", parent, content)
             self._show_libraries(message, self._widgets.libraries.after(self._cell_of(message)))
+            if self._requests.get(message.parent_id) is not None:
+                for words in self._lacks.take():
+                    self._outside.print_words(parent, words)
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
         if clean is not None:
+            self._lacks.hear(kind, clean)
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
             self.recorder.record.removed += 1
             self._outside.print_words(parent, words)
 
-    def begin(self, header: cleaning.Table) -> None:
-        """A front end sent a cell: what one cell may do counts from here."""
+    def begin(self, header: cleaning.Table) -> bool:
+        """A front end sent a cell: what one cell may do counts from here. Returns whether the kernel may run it."""
         self.recorder.sent(str(header.get("msg_id")))
         self.outputs.begin()
         self._widgets.begin()
-        self._slow_s = 0.0
+        self._slow_s, self._told_too_large = 0.0, False
         if self._folder is None:
-            return
+            return True
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
             for note in self._meanwhile(self._folder.before_cell):
                 self._outside.print_words(header, note)
         except (SandboxError, OSError) as error:
             self._outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
+            return not isinstance(error, PolicyViolation)
+        return True
 
     def _meanwhile(self, work: Callable[[], _V]) -> _V:
         """Do work with the folder, which may have many files, in a thread; front ends are heard until it is done."""
@@ -346,7 +386,9 @@ class FromKernel:
         if message.metadata:
             with contextlib.suppress(ContentRefused):
                 metadata = check_json(message.metadata)
-        parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
+        # Printed text is long, and has texts alone: no number of another form. msgspec takes a tenth of the time.
+        content = msgspec.json.encode(clean) if message.kind == "stream" else to_json(clean)
+        parts = [*map(to_json, (message.header, message.parent, metadata)), content]
         self._outside.send_parts(message.channel, routing, parts)
 
     def _is_shown(self, message: KernelMessage, clean: cleaning.Table) -> bool:
@@ -358,7 +400,9 @@ class FromKernel:
             self._show_libraries(message, libraries.before(data, cell))
             if self._requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
                 self._show_libraries(message, libraries.after(cell))
-            clean["data"] = self._widgets.with_state(data)
+            clean["data"], apart = self._widgets.with_state(data)
+            known = clean.get("metadata")
+            clean["metadata"] = {**(known if isinstance(known, dict) else {}), **apart}
         elif message.kind == "clear_output":
             libraries.cleared(cell)
         return not self._widgets.takes(message.kind, message.parent_id, clean)

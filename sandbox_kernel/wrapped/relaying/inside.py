@@ -139,8 +139,7 @@ class ZmtpReader:
 
 # One connection to a port of the kernel: a connected socket, the protocol on it, and what waits to be sent.
 
-#: Our own name towards the kernel. It sends a prompt to the peer that sent the cell, on another socket: both must have
-#: the same name.
+#: Our own name towards the kernel, on all sockets: it sends a prompt to the peer that sent the cell on another one.
 IDENTITY = b"sandbox-relay"
 _CHUNK = 1 << 20
 #: What is read at once may be tens of thousands of frames: front ends are heard in between.

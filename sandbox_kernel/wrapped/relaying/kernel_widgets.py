@@ -1,8 +1,7 @@
 """The widgets of a wrapped kernel: its comms pass the same gate as those of our own kernel, and end in frames.
 
-A page never speaks with the kernel's comms itself. Our extension opens one comm to this relay; what a frame sends over
-it and passes the gate is sent to the kernel as a message of ours, and what its callbacks print is told to that page. A
-comm of another target that a front end opens is closed at once; one of the kernel's is dropped.
+Our extension opens one comm to this relay. What passes the gate is sent to the kernel as a message of ours; what its
+callbacks print is told to that page. Other comms of front ends are closed, those of the kernel dropped.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from dataclasses import dataclass
 from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S, MAX_PAGES, MAX_PRINTED, TARGET, GatedPages
 from sandbox_kernel.notebook.render import told_apart
-from sandbox_kernel.session.cell.displays import MAX_COMMS
+from sandbox_kernel.session.cell.displays import MAX_COMM_MESSAGES
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
+from sandbox_kernel.untrusted.frames.frame_output import ids_apart
 from sandbox_kernel.wrapped.relaying.cleaning import COMMS, Table
 from sandbox_kernel.wrapped.relaying.outside import Outside
 
@@ -69,13 +69,13 @@ class KernelWidgets:
         self.libraries = NotebookLibraries()
         self._pages: dict[str, RelayPage] = {}
         self._delivered: OrderedDict[str, _Delivered] = OrderedDict()
-        self._left = MAX_COMMS
+        self._left = MAX_COMM_MESSAGES
 
     # From the kernel
 
     def begin(self) -> None:
         """A cell begins: it may send as many messages as each cell may, and pages get what they have missed."""
-        self._left = MAX_COMMS
+        self._left = MAX_COMM_MESSAGES
         self._gated.catch_up(self.gate)
 
     def from_kernel(self, kind: str, parent_id: str, content: Table, metadata: Table, buffers: Sequence[bytes]) -> bool:
@@ -90,10 +90,11 @@ class KernelWidgets:
         except ContentRefused:
             return False
 
-    def with_state(self, data: Mapping[str, object]) -> dict[str, object]:
-        """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
+    def with_state(self, data: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+        """Return the display of a widget with its state in its HTML, for a saved notebook, and metadata of it."""
         made = self._gated.saved(self.gate, data)
-        return dict(data) if made is None else {**data, **told_apart({"text/html": made})}
+        shown, apart = ids_apart(data)
+        return (shown if made is None else {**shown, **told_apart({"text/html": made})}), apart
 
     def takes(self, kind: str, parent_id: str, content: Table) -> bool:
         """Take an output of a widget's callbacks, which no cell shows; False for outputs of cells."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Self
 
+import msgspec
 import zmq
 
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.util.wire import BadMessage, decode
 from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.kernel_words import remark
 from sandbox_kernel.wrapped.relaying.cleaning import Table
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
-
-# What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.
-#
-# A kernel may send megabytes in each message, and a front end that is stopped, or one that another user left connected,
-# reads none of them. Small messages are bounded by their number, as libzmq does it. Large ones are counted here.
 
 #: A message of at least this size is counted; libzmq keeps at most a thousand others for each front end.
 LARGE = 64 << 10
@@ -36,7 +32,10 @@ STUCK_S = 10.0
 
 
 class UnreadMessages:
-    """The large messages that wait, oldest first; ``dropped`` counts those that were not sent."""
+    """The large messages that front ends have not read, oldest first; ``dropped`` counts those that were not sent.
+
+    They are counted in bytes: libzmq counts messages only, and a front end that is stopped reads none.
+    """
 
     def __init__(self) -> None:
         self._messages: deque[tuple[list[zmq.MessageTracker], int]] = deque()
@@ -80,39 +79,43 @@ _TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "hb":
 LINGER_MS = 2000
 
 
-@dataclass(frozen=True)
-class OutsideAddress:
-    """Where front ends connect, and the key that signs their messages."""
+class ConnectionFile(msgspec.Struct):
+    """What Jupyter tells a kernel: where front ends connect, and the keys of their messages."""
 
-    transport: str
-    ip: str
-    ports: Mapping[str, int]
-    signer: Signer
-    curve: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    shell_port: int
+    iopub_port: int
+    stdin_port: int
+    control_port: int
+    hb_port: int
+    transport: str = "tcp"
+    ip: str = "127.0.0.1"
+    key: str = ""
+    signature_scheme: str = "hmac-sha256"
+    curve_publickey: str | None = None
+    curve_secretkey: str | None = None
 
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """Read a connection file. Raises ``InvalidRequest`` when it is not usable."""
+        try:
+            with open(path, "rb") as file:
+                return decode(file.read(), cls)
+        except OSError as error:
+            raise InvalidRequest(f"connection file {path!r} cannot be read: {error.strerror}") from None
+        except BadMessage as error:
+            raise InvalidRequest(f"connection file {path!r} is not one of Jupyter: {error}") from None
 
-def read_address(path: str) -> OutsideAddress:
-    """Read a connection file. Raises ``InvalidRequest`` when it is not usable."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            given = json.load(file)
-        ports = {channel: int(given[f"{channel}_port"]) for channel in CHANNELS}
-        public, secret = given.get("curve_publickey"), given.get("curve_secretkey")
-        scheme = str(given.get("signature_scheme") or "hmac-sha256")
-        name, _, digest = scheme.partition("-")
+    def port(self, channel: str) -> int:
+        """Return the port of a channel."""
+        return int(getattr(self, f"{channel}_port"))
+
+    def signer(self) -> Signer:
+        """Return what signs messages. Raises ``InvalidRequest`` for another scheme than HMAC."""
+        name, _, digest = self.signature_scheme.partition("-")
         if name != "hmac" or digest not in hashlib.algorithms_available:
-            raise InvalidRequest(f"connection file: signature_scheme {scheme!r:.80} is not known; hmac-sha256 is")
-        return OutsideAddress(
-            transport=str(given.get("transport", "tcp")),
-            ip=str(given.get("ip", "127.0.0.1")),
-            ports=ports,
-            signer=Signer(str(given.get("key", "")).encode(), digest),
-            curve=(public.encode(), secret.encode()) if public and secret else None,
-        )
-    except OSError as error:
-        raise InvalidRequest(f"connection file {path!r} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidRequest(f"connection file {path!r} is not one of Jupyter: {error}") from None
+            scheme = f"signature_scheme {self.signature_scheme!r:.80}"
+            raise InvalidRequest(f"connection file: {scheme} is not known; hmac-sha256 is")
+        return Signer(self.key.encode(), digest)
 
 
 #: The version of the protocol of our own messages.
@@ -122,8 +125,8 @@ PROTOCOL = "5.4"
 class Outside:
     """The five bound sockets, by channel, and the relay's own messages: it signs them with the outside key."""
 
-    def __init__(self, address: OutsideAddress) -> None:
-        self.address = address
+    def __init__(self, address: ConnectionFile) -> None:
+        self.address, self.signer = address, address.signer()
         self._context = zmq.Context()
         self.by_channel: dict[str, zmq.Socket[bytes]] = {}
         self.waiting = UnreadMessages()
@@ -137,11 +140,12 @@ class Outside:
             else:
                 # A front end that connects again gets its old name back.
                 sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            if address.curve is not None:
-                sock.curve_publickey, sock.curve_secretkey = address.curve
+            if address.curve_publickey and address.curve_secretkey:
+                sock.curve_publickey = address.curve_publickey.encode()
+                sock.curve_secretkey = address.curve_secretkey.encode()
                 sock.curve_server = True
             mark = ":" if address.transport == "tcp" else "-"
-            sock.bind(f"{address.transport}://{address.ip}{mark}{address.ports[channel]}")
+            sock.bind(f"{address.transport}://{address.ip}{mark}{address.port(channel)}")
             self.by_channel[channel] = sock
 
     #: Returns what ends the line and the colours of the kernel's text before a line of ours.
@@ -151,7 +155,7 @@ class Outside:
         self, channel: str, routing: Sequence[bytes], parts: Sequence[bytes], buffers: Sequence[bytes] = ()
     ) -> None:
         """Sign the four JSON parts of a message and send it."""
-        self.waiting.send(self.by_channel[channel], joined(self.address.signer, routing, parts, buffers))
+        self.waiting.send(self.by_channel[channel], joined(self.signer, routing, parts, buffers))
 
     def send(
         self,
@@ -201,17 +205,12 @@ class Outside:
         self._context.term()
 
 
-# Stands in for a kernel that did not come up: every cell says why, instead of a kernel that dies again and again.
-#
-# A front end that starts a kernel waits for its answer before it shows anything. So this answers, and lives until the
-# front end ends it; a log that nobody reads would be the only other place for the reason.
-
 #: The longest wait between two checks that the front end still lives, in milliseconds.
 _CHECK_MS = 1000
 
 
 def refuse(outside: Outside, error: Mapping[str, object], still_wanted: Callable[[], bool]) -> None:
-    """Answer front ends with an error until one shuts the kernel down, or ``still_wanted`` returns False."""
+    """Answer front ends, which wait for it, with an error until one shuts the kernel down or nobody wants it."""
     sockets = outside.by_channel
     poller = zmq.Poller()
     for sock in sockets.values():
@@ -230,7 +229,7 @@ def refuse(outside: Outside, error: Mapping[str, object], still_wanted: Callable
 def _answer(outside: Outside, channel: str, error: Mapping[str, object]) -> bool:
     """Answer one request; returns False when it was the last one."""
     packet = split(outside.by_channel[channel].recv_multipart())
-    if packet is None or not outside.address.signer.verifies(packet.signature, packet.parts):
+    if packet is None or not outside.signer.verifies(packet.signature, packet.parts):
         return True
     header = from_json(packet.parts[0]) or {}
     kind = str(header.get("msg_type"))

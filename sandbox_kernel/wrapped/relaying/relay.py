@@ -15,7 +15,7 @@ import zmq
 
 from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.wrapped import kernel_words
-from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
+from sandbox_kernel.wrapped.inner_kernel import CHANNELS, InnerKernel, WayOut
 from sandbox_kernel.wrapped.relaying.cleaning import COMMS, CompletionRequest, Table
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel, Requests, SentCell
 from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
@@ -43,7 +43,7 @@ class Relay:
     def __init__(self, outside: Outside, kernel: InnerKernel, way_out: WayOut) -> None:
         self._outside = outside
         self._sockets = outside.by_channel
-        self._theirs = outside.address.signer
+        self._theirs = outside.signer
         self._ours = Signer(kernel.key.encode())
         self._kernel = kernel
         self._way_out = way_out
@@ -53,7 +53,9 @@ class Relay:
         self._watched: dict[str, tuple[bool, ...]] = {}
         self._requests = Requests(kernel.options.timeout_s)
         self._widgets = KernelWidgets(outside, self._send_comm)
-        self._from_kernel = FromKernel(outside, self._widgets, self._requests, kernel.folder, self._hear_control)
+        self._from_kernel = FromKernel(
+            outside, self._widgets, self._requests, kernel.folder, self._hear_control, kernel.lacks()
+        )
         #: What the kernel did, for the record, and its dropped messages by reason.
         self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
         #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
@@ -62,7 +64,7 @@ class Relay:
         #: Since when a channel of the kernel is closed; it may be about to end.
         self._broken_at: float | None = None
         self._is_broken = False
-        self._timed_out = False
+        self._timed_out, self._heard_at = False, 0.0
         #: Why the kernel ended, if no front end had asked for it.
         self.why_ended = ""
 
@@ -176,7 +178,9 @@ class Relay:
             cell = SentCell(header, packet.routing, name if isinstance(name, str) else "", may_ask)
             self._requests.sent(message_id, cell)
             self._widgets.libraries.gone(cells_gone(metadata))
-            self._from_kernel.begin(header)
+            if not self._from_kernel.begin(header):
+                self._kernel.stop()
+                return
         elif kind == "complete_request":
             code, place = content.get("code"), content.get("cursor_pos")
             if isinstance(code, str):
@@ -203,14 +207,16 @@ class Relay:
             self._tell_idle(header)
             return
         elif kind == "connect_request":
-            ports = {f"{name}_port": port for name, port in self._outside.address.ports.items()}
+            ports = {f"{name}_port": self._outside.address.port(name) for name in CHANNELS}
             self._outside.send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
             return
         inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
     def _hear_control(self) -> None:
         """Take what front ends have sent on the control channel: Stop does not wait for the outputs that came first."""
-        inner = self._inner.get("control")
+        if (now := time.monotonic()) < self._heard_at + _PAUSE_S:  # to ask a socket takes longer than a small message
+            return
+        inner, self._heard_at = self._inner.get("control"), now
         if inner is not None and self._sockets["control"].poll(0):
             self._from_outside("control", inner)
         self._look_at_clock()
@@ -225,7 +231,7 @@ class Relay:
             self.dropped["protocol"] += 1
             inner.closed = True
             return
-        self.dropped["too large"] += inner.reader.dropped - before
+        self._from_kernel.too_large(inner.reader.dropped - before)
         if inner.channel == "iopub" and "shell" in self._inner:
             # A cell's reply, which was sent before its idle status: what the cell changed is told before that.
             self._from_inside(self._inner["shell"])
@@ -254,7 +260,6 @@ class Relay:
             self._answered.append(header)
 
     def _look_at_clock(self) -> None:
-        """End or interrupt what is over its time."""
         if self._broken_at is not None and time.monotonic() - self._broken_at > _END_S:
             self._is_broken = True
             self._kernel.stop()
@@ -277,7 +282,6 @@ class Relay:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Interrupt the kernel in the way that its kernelspec asks for."""
         if self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
         elif "control" in self._inner:

@@ -1,7 +1,6 @@
 """Jupyter's messages on the wire: routing prefix, delimiter, signature, four JSON parts, buffers. Pure functions.
 
-Two keys are in use. The outside key is in the connection file of the front end and never enters the jail. The inside
-key is in the connection file of the kernel; who has it can talk to that kernel only.
+The outside key, in the front end's connection file, never enters the jail; the inside key is good for one kernel.
 """
 
 from __future__ import annotations

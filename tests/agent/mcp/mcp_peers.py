@@ -1,7 +1,5 @@
 """Real servers in processes of their own, and the SDK's client held open beside the tests."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

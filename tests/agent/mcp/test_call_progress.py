@@ -1,7 +1,5 @@
 """Progress: what is printed is told while it comes, bounded and harmless."""
 
-from __future__ import annotations
-
 import asyncio
 
 from sandbox_kernel.agent.mcp import mcp_server

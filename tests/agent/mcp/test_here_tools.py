@@ -1,7 +1,5 @@
 """The MCP tools of a folder of the user: an agent sees and drops changes, and applies them only when it may."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

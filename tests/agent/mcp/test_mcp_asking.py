@@ -1,7 +1,5 @@
 """What an MCP client's user is asked, shown and offered beside tools: permission, files, prompts, candidates."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """HTTP: this machine only, and only for who has the token."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -98,6 +96,7 @@ def test_sessions_are_bounded_and_one_that_ends_makes_room(tmp_path: Path):
 
 
 @pytest.mark.attack("O08", "host")
+@pytest.mark.slow
 def test_connections_of_strangers_do_not_take_all_descriptors_of_the_server(server: HttpServer):
     place = urlsplit(server.url)
     strangers = [

@@ -1,7 +1,5 @@
 """Pictures for models: only what begins as a PNG, few and small."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

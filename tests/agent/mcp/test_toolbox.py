@@ -1,7 +1,5 @@
 """The toolbox: sessions by name, turns, and the limit on their number, over sessions that do as they are told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, cast
@@ -10,9 +8,9 @@ import pytest
 
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
 from sandbox_kernel.agent.mcp import file_tools
+from sandbox_kernel.agent.mcp.mcp_tool import ToolCall
 from sandbox_kernel.agent.mcp.session_tools import MOST_SESSIONS
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
-from sandbox_kernel.agent.mcp.tools import ToolCall
 
 
 class FakeSession:

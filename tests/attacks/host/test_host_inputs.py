@@ -4,8 +4,6 @@ Beside each parser's own tests, which feed it noise; here the noise begins as so
 seeds, no clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -17,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel import ExecRequest, ExecResult, SandboxPolicy
-from sandbox_kernel.agent.tool import SandboxTool
+from sandbox_kernel.agent.sandbox_tool import SandboxTool
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, PolicyViolation
 from sandbox_kernel.guest.wasm.binary import Caps, Malformed, inspect

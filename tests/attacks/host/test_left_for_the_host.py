@@ -1,7 +1,5 @@
 """What a program leaves for the host and for the next run: names, trees, links, archives. The box stays usable."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

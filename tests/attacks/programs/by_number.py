@@ -1,7 +1,5 @@
 """How programs make a system call that their library has no name for."""
 
-from __future__ import annotations
-
 #: Calls a syscall by its number on this machine and prints the errno.
 SYSCALL = """
 import ctypes, os, errno, platform

@@ -1,7 +1,5 @@
 """Sources that attack while they are compiled. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import SECRET, Attack
 
 PROGRAMS = (

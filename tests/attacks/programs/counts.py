@@ -1,7 +1,5 @@
 """Programs that take too many of what is counted: processes, threads, descriptors, watches, signals, priority. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import Attack
 from tests.attacks.programs.by_number import SYSCALL
 

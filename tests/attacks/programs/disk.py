@@ -1,7 +1,5 @@
 """Programs that fill the disk: bytes, files, folders, names, holes. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from sandbox_kernel import Limits
 from tests.attacks.harness import Attack
 

@@ -1,7 +1,5 @@
 """Programs that look for files of the host, or leave files that could hurt it. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import SECRET, Attack
 
 PROGRAMS = (

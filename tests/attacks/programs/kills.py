@@ -1,7 +1,5 @@
 """Programs that hide from their end, or send signals to the gate, the host and others. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import Attack
 from tests.attacks.programs.by_number import SYSCALL
 

@@ -1,7 +1,5 @@
 """Programs that take memory, of every kind that the kernel has. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import SECRET, Attack
 
 PROGRAMS = (

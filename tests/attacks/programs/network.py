@@ -1,7 +1,5 @@
 """Programs that look for a way into a network. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import Attack
 
 PROGRAMS = (

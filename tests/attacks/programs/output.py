@@ -1,7 +1,5 @@
 """Programs that abuse their pipes to the host: input, output, descriptors. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from sandbox_kernel import Limits
 from tests.attacks.harness import Attack
 

@@ -1,7 +1,5 @@
 """Programs that make forbidden system calls, or look for rights and programs that were taken away. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from tests.attacks.harness import SECRET, Attack
 from tests.attacks.programs.by_number import SYSCALL
 

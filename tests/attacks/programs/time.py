@@ -1,7 +1,5 @@
 """Programs that do not end by themselves, or burn processor time. Each is bounded by itself."""
 
-from __future__ import annotations
-
 from sandbox_kernel import Limits
 from tests.attacks.harness import Attack
 

@@ -3,8 +3,6 @@
 ``BACK``: the cell is taken back. ``STAYS``: it is not. ``EITHER``: that depends on when its blow falls.
 """
 
-from __future__ import annotations
-
 BACK, STAYS, EITHER = (True,), (False,), (True, False)
 
 #: The worker's own object, as a cell can find it.
@@ -184,7 +182,7 @@ KEPT_AT_ONCE: dict[str, tuple[str, bool]] = {
     "forges half a frame": (FORGE.format(data="b'\\0\\0\\0\\x40{\"op\":'") + "\nimport time; time.sleep(0.3)", True),
     "breaks the built-in functions": ("import builtins\nbuiltins.len = builtins.isinstance = None", True),
     "breaks json": ("import json\njson.dumps = json.loads = None", False),
-    "breaks sockets and structs": ("import socket, struct\nsocket.socket.recv = None; struct.pack = None", True),
+    "breaks sockets and structs": ("import socket, struct\nsocket.socket.recv = None; struct.pack = None", False),
     "breaks fork and exit": ("import os\nos.fork = lambda: 1/0\nos._exit = lambda c: None\nos.waitpid = None", False),
     "replaces the display hook": ("import sys\nsys.displayhook = lambda x: exit(5)\n42", False),
     "ends its process after the cell": (

@@ -1,7 +1,5 @@
 """Where hostile programs end otherwise as cells of a session than as programs, and why. All others end alike."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.attacks.ends_behind_landlock import Difference

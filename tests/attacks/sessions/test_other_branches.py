@@ -1,7 +1,5 @@
 """A hostile cell against the other branches of its own session: it can neither read nor change their states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The hostile programs of the list as cells of a session: it lives on with its state, and nothing outside is touched."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Callable, Iterator

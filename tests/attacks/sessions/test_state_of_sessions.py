@@ -1,7 +1,5 @@
 """The state of a session survives cells that attack the session itself, and the host answers in time."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 
@@ -9,7 +7,7 @@ import pytest
 
 from sandbox_kernel import Limits, ProcessConfig, Sandbox, SessionError, Status
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker import worker
+from sandbox_kernel.session.worker import jailed_worker as worker
 from tests.attacks.sessions.cells import CELLS, KEPT_AT_ONCE, WORKER
 from tests.conftest import need
 

@@ -1,7 +1,5 @@
 """Attacks on the life of hosts, workers and neighbours: who dies, who must not, and whose result is whose."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Hostile programs that end their main thread and go on in another: they are counted and ended like all others."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

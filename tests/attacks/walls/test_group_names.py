@@ -1,7 +1,5 @@
 """What a program reads about its control group says nothing about the host."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

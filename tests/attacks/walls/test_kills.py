@@ -1,25 +1,12 @@
-"""The end of every process of a run, and of no other, against the programs of ``programs/kills.py``."""
-
-from __future__ import annotations
+"""The end of every process of a run, and of no other."""
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
-from tests.attacks.programs.kills import PROGRAMS
-from tests.attacks.trials import Trial, keeps_signals_in, trials
-
-
-@pytest.mark.parametrize("trial", trials(PROGRAMS))
-@pytest.mark.one_case
-def test_a_program_that_hides_or_sends_signals_ends_with_its_run_and_ends_nobody_else(
-    trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
-) -> None:
-    record_property("ended", trial.survive(tmp_path))
+from tests.attacks.trials import keeps_signals_in
 
 
 @pytest.mark.parametrize("enforcer", ["bubblewrap", pytest.param("landlock", marks=keeps_signals_in)])

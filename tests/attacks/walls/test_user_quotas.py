@@ -1,7 +1,5 @@
 """What the kernel counts for each user: one sandbox cannot take all of it away from the others and from the host."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

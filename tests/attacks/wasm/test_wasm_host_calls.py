@@ -4,8 +4,6 @@ Beside the lines of the list in ``test_wasm_wall.py``. A call may fail or trap; 
 outside must not notice, and the next module runs.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

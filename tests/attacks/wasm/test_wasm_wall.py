@@ -1,7 +1,5 @@
 """The attacks of the list whose target is the wasm backend, by their numbers; the invariants hold after each."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -98,18 +96,23 @@ def test_growing_without_end_meets_the_memory_limit(run: Run) -> None:
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
-@pytest.mark.attack("W07", "wasm")
+SLEEP = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i64.const 0x7fffffffffffffff))
+  (loop $l (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200))) (br $l))"""
+LOOPS, SLEEPS = pytest.mark.attack("W07", "wasm"), pytest.mark.attack("W09", "wasm")
+ENDLESS = {
+    "_start": wat("(loop $l (br $l))"),
+    "start": '(module (func $s (loop $l (br $l))) (start $s) (func (export "_start")))',
+    "bulk memory": wat("(loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 65536)) (br $l))"),
+    "sleep": wat(SLEEP, "poll_oneoff"),
+}
+
+
 @pytest.mark.parametrize(
     "code",
-    [
-        wat("(loop $l (br $l))"),
-        '(module (func $s (loop $l (br $l))) (start $s) (func (export "_start")))',
-        wat("(loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 65536)) (br $l))"),
-    ],
-    ids=["_start", "start", "bulk memory"],
+    [pytest.param(code, id=name, marks=SLEEPS if name == "sleep" else LOOPS) for name, code in ENDLESS.items()],
 )
 @pytest.mark.slow
-def test_endless_loops_are_ended(run: Run, code: str) -> None:
+def test_what_does_not_end_is_ended(run: Run, code: str) -> None:
     assert run(code, timeout=1).status is Status.TIMEOUT
 
 
@@ -129,14 +132,6 @@ def test_endless_recursion_is_a_trap(run: Run, code: str) -> None:
     result = run(code)
     assert result.status is Status.FAILED
     assert "call stack exhausted" in result.stderr
-
-
-@pytest.mark.attack("W09", "wasm")
-@pytest.mark.slow
-def test_sleeping_for_ever_is_ended(run: Run) -> None:
-    body = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i64.const 0x7fffffffffffffff))
-      (loop $l (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200))) (br $l))"""
-    assert run(wat(body, "poll_oneoff"), timeout=1).status is Status.TIMEOUT
 
 
 @pytest.mark.attack("W11", "wasm")
@@ -261,33 +256,25 @@ def guest_backend_here() -> WasmBackend:
     return WasmBackend()
 
 
+FILLS = {
+    "R09": "f = open('big', 'wb')\nfor i in range(4096): f.write(b'x' * (1 << 20))",
+    "R10": "for i in range(8000): open('f%d' % i, 'wb').write(b'x' * 8192)",
+    "R11": "import os\nfor i in range(300000): os.mkdir('d%d' % i)",
+}
+
+
 @pytest.mark.parametrize(
-    ("number", "code"),
+    "number",
     [
-        pytest.param(
-            "R09",
-            "f = open('big', 'wb')\nfor i in range(4096): f.write(b'x' * (1 << 20))",
-            id="R09",
-            marks=pytest.mark.attack("R09", "wasm"),
-        ),
-        pytest.param(
-            "R10",
-            "for i in range(8000): open('f%d' % i, 'wb').write(b'x' * 8192)",
-            id="R10",
-            marks=pytest.mark.attack("R10", "wasm"),
-        ),
-        pytest.param(
-            "R11",
-            "import os\nfor i in range(300000): os.mkdir('d%d' % i)",
-            id="R11",
-            marks=pytest.mark.attack("R11", "wasm"),
-        ),
+        pytest.param("R09", marks=pytest.mark.attack("R09", "wasm")),
+        pytest.param("R10", marks=pytest.mark.attack("R10", "wasm")),
+        pytest.param("R11", marks=pytest.mark.attack("R11", "wasm")),
     ],
 )
 @pytest.mark.slow
-def test_disk_and_inodes_are_limited(python: Run, number: str, code: str, record_property: Told) -> None:
+def test_disk_and_inodes_are_limited(python: Run, number: str, record_property: Told) -> None:
     # Files that are not closed by the program fail in silence, so that one may go on until its time is over.
-    result = python(code, limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
+    result = python(FILLS[number], limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
     record_property("ended", describe_end(result) + (" (with 8 000 files)" if number == "R10" else ""))
     assert result.limit == "disk" or (number == "R10" and result.limit == "timeout")
 

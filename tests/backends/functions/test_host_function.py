@@ -234,16 +234,19 @@ def rows(table: str) -> Iterator[bytes]:
     yield b""
 
 
-def test_python_gets_signatures_that_parse() -> None:
-    with Sandbox(functions={"find": find, "rows": rows}) as box:
+def test_python_gets_signatures_that_parse_with_the_classes_that_they_take() -> None:
+    with Sandbox(functions={"find": find, "rows": rows, "draw": draw}) as box:
         text = box.describe_functions()
     ast.parse(text)
-    assert text.startswith("from host import find, rows\n")
+    assert text.startswith("from host import find, rows, draw\n")
     assert (
         "def find(query: str, kind: Literal['a', 'b'] = 'a', *, limit: int | None = None) -> list[dict[str, Any]]:"
         in text
     )
     assert "\n# Search the catalogue.\n#\n# Finds everything.\ndef find(" in text
+    assert "class Point(TypedDict):\n    x: int\n    label: NotRequired[str]\n" in text
+    assert "class Shape(TypedDict):\n    points: list[Point]\n    colour: Colour\n" in text
+    assert "RED = 'red'" in text and "def draw(shape: Shape) -> Iterator[Point]:" in text
 
 
 def test_javascript_gets_names_with_signatures_and_the_shell_command_lines() -> None:
@@ -267,15 +270,6 @@ class Shape(TypedDict):
 
 def draw(shape: Shape) -> Iterator[Point]:
     yield {"x": 1}
-
-
-def test_classes_that_a_function_takes_are_told_with_it() -> None:
-    with Sandbox(functions={"draw": draw}) as box:
-        text = box.describe_functions()
-    ast.parse(text)
-    assert "class Point(TypedDict):\n    x: int\n    label: NotRequired[str]\n" in text
-    assert "class Shape(TypedDict):\n    points: list[Point]\n    colour: Colour\n" in text
-    assert "RED = 'red'" in text and "def draw(shape: Shape) -> Iterator[Point]:" in text
 
 
 class Tree(TypedDict, total=False):

@@ -1,7 +1,5 @@
 """What each tier claims on this host: measured, carried by evidence, and never more than it holds."""
 
-from __future__ import annotations
-
 import functools
 import os
 
@@ -123,46 +121,35 @@ def test_a_policy_that_restricts_is_refused_by_a_backend_without_walls() -> None
         validate_policy(SandboxPolicy(), claims(None))
 
 
+@pytest.mark.parametrize("enforcer", ["auto", pytest.param("landlock", marks=needs_landlock)])
 @pytest.mark.slow
-def test_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_control_groups_the_lines_name_what_stands_in(enforcer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (meter, process, capabilities, recipe):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
-    box = backend("auto")
-    limits = box.capabilities().enforced_limits
-    assert limits.memory and limits.processes and limits.cpu
-    assert limits.memory.mechanism == "RLIMIT_DATA and a watchdog"
-    assert limits.processes.mechanism == "RLIMIT_NPROC in a user namespace"
-    assert limits.cpu.mechanism == "CPU time of the process tree"
+    limits = backend(enforcer).capabilities().enforced_limits
+    assert limits.timeout and limits.memory and limits.processes and limits.cpu
+    if enforcer == "auto":
+        assert limits.memory.mechanism == "RLIMIT_DATA and a watchdog"
+        assert limits.cpu.mechanism == "CPU time of the process tree"
+        tasks = "RLIMIT_NPROC in a user namespace"
+    else:
+        assert "best effort" in limits.timeout.mechanism
+        tasks = "RLIMIT_NPROC of a user of its own" if os.geteuid() == 0 else "a watchdog on their number (best effort)"
+    assert limits.processes.mechanism == tasks
 
 
-def test_the_report_says_why_memory_is_only_watched_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_says_why_memory_is_only_watched_or_that_sandboxes_are_outside_of_our_own_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     missing = "others live in its group; to have them limited, start it in a scope of its own"
-    monkeypatch.setattr(capabilities, "find_hierarchies", lambda: None)
-    monkeypatch.setattr(capabilities, "shortfall", lambda: missing)
     monkeypatch.setattr(capability_report, "measurements", lambda *_, **__: Measured((), 1.0))
-    told = str(make_report(backend(None)))
-    assert f"watched, not limited by the kernel: {missing}" in told
-
-
-def test_the_report_says_that_sandboxes_are_outside_of_our_own_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "shortfall", lambda: missing)
+    monkeypatch.setattr(capabilities, "find_hierarchies", lambda: None)
+    assert f"watched, not limited by the kernel: {missing}" in str(make_report(backend(None)))
     where = Hierarchies(2, "/a", "/a", "/a", ("sandboxes are counted elsewhere",))
     monkeypatch.setattr(capabilities, "find_hierarchies", lambda: where)
-    monkeypatch.setattr(capability_report, "measurements", lambda *_, **__: Measured((), 1.0))
     assert "sandboxes are counted elsewhere" in make_report(backend(None)).weaknesses
-
-
-@needs_landlock
-@pytest.mark.slow
-def test_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (meter, process, capabilities, recipe):
-        monkeypatch.setattr(room, "find_hierarchies", lambda: None)
-    monkeypatch.setattr(capabilities, "_measured", {})
-    limits = backend("landlock").capabilities().enforced_limits
-    assert limits.timeout and limits.memory and limits.processes and limits.cpu
-    assert "best effort" in limits.timeout.mechanism
-    own = "RLIMIT_NPROC of a user of its own" if os.geteuid() == 0 else "a watchdog on their number (best effort)"
-    assert limits.processes.mechanism == own
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The lines of the report about accelerators, with made-up answers; ``tests/jail/test_gpu.py`` has a real card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

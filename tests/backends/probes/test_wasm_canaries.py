@@ -1,7 +1,5 @@
 """A promise of the wasm backend is believed only with its control. The backend is a fake that can fail in every way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -91,21 +89,20 @@ def test_a_limit_whose_control_fails_too_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "missing"),
-    [(0, ["filesystem_read_isolation", "filesystem_write_isolation"]), (1, ["filesystem_write_isolation"])],
+    ("program", "code", "missing"),
+    [
+        (_INSIDE, 0, ["filesystem_read_isolation", "filesystem_write_isolation"]),
+        (_INSIDE, 1, ["filesystem_write_isolation"]),
+        (_OUTSIDE, 0, ["environment_isolation"]),
+    ],
 )
-def test_folders_that_nobody_could_use_prove_nothing(code: int, missing: list[str]) -> None:
-    def no_folder(request: ExecRequest) -> ExecResult | None:
-        return ExecResult(exit_code=code) if request.code == _INSIDE else None
+def test_folders_that_nobody_could_use_and_an_environment_that_nobody_sees_prove_nothing(
+    program: str, code: int, missing: list[str]
+) -> None:
+    def useless(request: ExecRequest) -> ExecResult | None:
+        return ExecResult(exit_code=code) if request.code == program else None
 
-    assert broken(measured(Fake(no_folder))) == missing
-
-
-def test_an_environment_in_which_nothing_is_ever_seen_proves_nothing() -> None:
-    def blind(request: ExecRequest) -> ExecResult | None:
-        return ExecResult(exit_code=0) if request.code == _OUTSIDE else None
-
-    assert broken(measured(Fake(blind))) == ["environment_isolation"]
+    assert broken(measured(Fake(useless))) == missing
 
 
 def test_it_is_tried_once_and_again_when_asked_and_tells_how_far_it_is() -> None:

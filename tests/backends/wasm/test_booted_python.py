@@ -1,7 +1,5 @@
 """Python from its image: what a program finds is what a new process would find. Shares the machine's own store."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

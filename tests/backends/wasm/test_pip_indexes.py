@@ -1,7 +1,5 @@
 """Which package indexes ``%pip`` inside WebAssembly asks: those of pip on the host, without its secrets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -37,7 +35,7 @@ def test_the_folder_and_its_key_are_private(store: WasmStore) -> None:
 
 
 def damage_content(entry: StoreEntry) -> None:
-    Path(entry.file("m")).write_bytes(b"other!")
+    Path(entry.file("a/m")).write_bytes(b"other!")
 
 
 def damage_seal(entry: StoreEntry) -> None:
@@ -48,7 +46,7 @@ def damage_seal(entry: StoreEntry) -> None:
 
 
 def damage_by_truncation(entry: StoreEntry) -> None:
-    os.truncate(entry.file("m"), 1)
+    os.truncate(entry.file("a/m"), 1)
 
 
 def damage_by_an_extra_file(entry: StoreEntry) -> None:
@@ -56,18 +54,24 @@ def damage_by_an_extra_file(entry: StoreEntry) -> None:
 
 
 def damage_by_a_missing_file(entry: StoreEntry) -> None:
-    os.unlink(entry.file("m"))
+    os.unlink(entry.file("a/m"))
 
 
 def damage_by_a_link(entry: StoreEntry) -> None:
     target = Path(entry.path).parent.parent / "elsewhere"
-    target.write_bytes(Path(entry.file("m")).read_bytes())
-    os.unlink(entry.file("m"))
-    os.symlink(target, entry.file("m"))
+    target.write_bytes(Path(entry.file("a/m")).read_bytes())
+    os.unlink(entry.file("a/m"))
+    os.symlink(target, entry.file("a/m"))
+
+
+def damage_by_a_link_to_a_folder(entry: StoreEntry) -> None:
+    target = Path(entry.path).parent.parent / "elsewhere"
+    os.rename(f"{entry.path}/a", target)
+    os.symlink(target, f"{entry.path}/a")
 
 
 def damage_by_a_hard_link(entry: StoreEntry) -> None:
-    os.link(entry.file("m"), Path(entry.path).parent.parent / "second-name")
+    os.link(entry.file("a/m"), Path(entry.path).parent.parent / "second-name")
 
 
 def damage_with_nonsense(entry: StoreEntry) -> None:
@@ -83,17 +87,18 @@ def damage_with_nonsense(entry: StoreEntry) -> None:
         damage_by_an_extra_file,
         damage_by_a_missing_file,
         damage_by_a_link,
+        damage_by_a_link_to_a_folder,
         damage_by_a_hard_link,
         damage_with_nonsense,
     ],
 )
 @pytest.mark.parametrize("fresh", [True, False], ids=["seen by a new process", "seen by the same process"])
 def test_a_damaged_entry_is_removed_and_can_be_made_again(store: WasmStore, damage, fresh: bool) -> None:
-    damage(store.add("cell-abc", {"m": b"native"}))
+    damage(store.add("cell-abc", {"a/m": b"native"}))
     looking = WasmStore(store.folder) if fresh else store
     assert looking.find("cell-abc") is None
     assert looking.names() == []
-    assert Path(looking.add("cell-abc", {"m": b"native"}).file("m")).read_bytes() == b"native"
+    assert Path(looking.add("cell-abc", {"a/m": b"native"}).file("a/m")).read_bytes() == b"native"
 
 
 def test_an_entry_of_another_store_is_foreign(store: WasmStore, tmp_path: Path) -> None:
@@ -109,23 +114,18 @@ def test_an_entry_under_another_name_is_foreign(store: WasmStore) -> None:
     assert store.find("cell-def") is None
 
 
-def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("open", "chmod 700"), ("link", "must be your own folder"), ("file/store", "SANDBOX_KERNEL_CACHE")],
+    ids=["others can enter it", "a link", "it cannot be made"],
+)
+def test_a_folder_that_is_not_ours_alone_is_refused_with_what_to_do(tmp_path: Path, path: str, words: str) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
-    with pytest.raises(BackendUnavailable, match="chmod 700"):
-        WasmStore(str(tmp_path / "open"))
-
-
-def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(BackendUnavailable, match="must be your own folder"):
-        WasmStore(str(tmp_path / "link"))
-
-
-def test_a_folder_that_cannot_be_made_names_the_variable_for_another(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BackendUnavailable, match="SANDBOX_KERNEL_CACHE"):
-        WasmStore(str(tmp_path / "file" / "store"))
+    with pytest.raises(BackendUnavailable, match=words):
+        WasmStore(str(tmp_path / path))
 
 
 @pytest.mark.parametrize("damage", [lambda key: key.chmod(0o644), lambda key: key.write_bytes(b"short")])

@@ -1,7 +1,5 @@
 """Compilers for WebAssembly are found with all that they need, or it is said what is missing and how to get it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The shell and its commands inside WebAssembly: what they do, and where they end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Guests in WebAssembly fetch through their parent: three functions for modules, JavaScript's ``fetch``, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

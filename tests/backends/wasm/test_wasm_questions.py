@@ -1,7 +1,5 @@
 """A program in WebAssembly that reads its standard input can ask whoever runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -13,6 +11,7 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from tests.backends.conftest import User
 
 #: Asks "name? ", then copies what it reads, three bytes at a time, up to the end of a line or of the input.
 ECHO_LINE = """(module
@@ -32,22 +31,6 @@ ECHO_LINE = """(module
       (call $say (i32.const 100) (local.get $got))
       (br_if $more (i32.ne (i32.load8_u (i32.add (i32.const 99) (local.get $got))) (i32.const 10)))))
   (func (export "_start") (call $line) (call $line)))"""
-
-
-class User:
-    """Answers with these lines, and notes what was shown when it was asked."""
-
-    def __init__(self, *lines: str) -> None:
-        self.lines, self.shown, self.seen = list(lines), "", []
-
-    def hear(self, _stream: str, text: str) -> None:
-        self.shown += text
-
-    def ask(self, prompt: str, password: bool) -> str:
-        self.seen.append((prompt, self.shown))
-        if not self.lines:
-            raise EOFError("nobody is there")
-        return self.lines.pop(0)
 
 
 def echo(backend: WasmBackend, user: User, **fields: object) -> ExecResult:

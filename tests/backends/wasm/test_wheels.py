@@ -1,7 +1,5 @@
 """Wheels are checked by name, read by the Python inside alone, and belong to one sandbox."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable

@@ -6,8 +6,6 @@ FOLDER holds the folder ``tests`` of WebAssembly/wasi-testsuite, branch prod/tes
 A test passes by its exit code and its output, as the suite's own embedder decides.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gallery notebook in a page: which cell shows what, and how to find it there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

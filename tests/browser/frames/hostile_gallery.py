@@ -3,8 +3,6 @@
 Each cell reaches only for listeners of the test: HTTP is the address U, and TCP, UDP the others.
 """
 
-from __future__ import annotations
-
 from tests.browser.frames.listeners import Listeners
 from tests.browser.lab_page import code_cell, notebook_of
 

@@ -1,7 +1,5 @@
 """Loopback listeners of the tests of frames: they note what a frame gets out."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

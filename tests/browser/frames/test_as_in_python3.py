@@ -1,7 +1,5 @@
 """What a notebook saw otherwise than with Python 3, besides the grey line beside a frame."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 

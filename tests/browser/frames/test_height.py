@@ -1,7 +1,5 @@
 """The height of a frame, which the frame itself decides."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

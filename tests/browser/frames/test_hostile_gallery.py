@@ -1,9 +1,5 @@
 """The hostile gallery in JupyterLab: it reaches no listener, and the page stays the user's."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import expect
 
@@ -12,13 +8,6 @@ from tests.browser.frames.listeners import Listeners
 from tests.browser.lab_page import LabPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
-
-
-@pytest.fixture
-def listeners() -> Iterator[Listeners]:
-    made = Listeners()
-    yield made
-    made.close()
 
 
 @pytest.mark.attack("O01", "kernel")

@@ -1,7 +1,5 @@
 """Who has the keyboard: the frame that the user pressed in, and none that takes it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -55,6 +53,7 @@ def steal(lab: LabPage, target: Locator) -> None:
     target.evaluate("() => window.postMessage('steal', '*')")
 
 
+@pytest.mark.firefox
 def test_a_frame_gets_the_keyboard_at_each_click_however_soon_it_follows_one_in_the_page(lab: LabPage) -> None:
     """Without this the keyboard goes back and forth between the frame and the page, and keys are lost."""
     open_cells(lab, "clicks.ipynb", FIELD, "1", "2")
@@ -147,6 +146,7 @@ def stolen_by(frame: FrameLocator) -> str:
     return "".join(got)
 
 
+@pytest.mark.firefox
 def test_a_frame_does_not_reach_the_windows_of_others(lab: LabPage) -> None:
     """A call of focus() of an innocent frame would make that frame look like the thief."""
     open_cells(lab, "windows.ipynb", FIELD, FIELD)
@@ -157,6 +157,7 @@ def test_a_frame_does_not_reach_the_windows_of_others(lab: LabPage) -> None:
     assert [field.evaluate(reached) for field in fields] == [[0], [0]]
 
 
+@pytest.mark.firefox
 @pytest.mark.parametrize("place", ["the status bar", "another frame"])
 def test_a_frame_loses_the_keyboard_when_the_user_clicks_elsewhere(lab: LabPage, place: str) -> None:
     open_cells(lab, "clings.ipynb", FIELD, " ".join(CLINGS.split()), "# here")
@@ -208,3 +209,35 @@ def test_a_frame_cannot_turn_keys_for_another_frame_into_commands(lab: LabPage) 
     typed_by(lab, "d" * 40)
     expect(field).to_have_value(re.compile("d+"))  # some are dropped, on the way back to the field
     assert lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 4
+
+
+#: Answers a question without a press of the user, as the time of a cell goes on by itself.
+ANSWER = (
+    "(field) => field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }))"
+)
+
+
+def test_a_question_does_not_take_the_keyboard_from_somebody_who_writes_elsewhere(lab: LabPage) -> None:
+    asks = "print(input('one?'), input('two?'), input('three?'))"
+    lab.server.write_notebook("asks.ipynb", notebook_of(code_cell(asks), code_cell("#"), kernel="sandbox"))
+    lab.open("asks.ipynb")
+    lab.start_all()
+    field, editor = lab.cell(0).locator(".jp-Stdin-input"), lab.cell(1).locator(".cm-content")
+    expect(field).to_be_focused()  # the user writes nowhere
+    editor.click()
+    lab.page.keyboard.press("End")
+    lab.page.keyboard.type("ab")
+    field.evaluate(ANSWER)
+    expect(lab.output(0)).to_contain_text("asks: two?")
+    expect(field).to_have_count(1)  # that of the first question has gone
+    lab.page.keyboard.type("cd")
+    expect(editor).to_have_text("#abcd")
+    field.click()
+    lab.page.keyboard.type("2")
+    lab.page.keyboard.press("Enter")
+    expect(lab.output(0)).to_contain_text("asks: three?")
+    expect(field).to_have_count(1)
+    expect(field).to_be_focused()  # the user answers
+    lab.page.keyboard.type("3")
+    lab.page.keyboard.press("Enter")
+    expect(lab.output(0)).to_contain_text(" 2 3")

@@ -1,7 +1,5 @@
 """What code in a frame can do beside drawing, when the user has clicked in it: nothing outside of the frame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -50,8 +48,8 @@ document.querySelector('p').addEventListener('click', async () => {
 
 
 @pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    made = chromium.new_page()
+def page(browser: Browser) -> Iterator[Page]:
+    made = browser.new_page()
     yield made
     made.close()
 

@@ -1,7 +1,5 @@
 """What there is to press in the page, read from the code that draws it, and what a test has pressed of it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json
@@ -24,11 +22,13 @@ _RECORD = """() => {
         if (type === 'keydown' && key !== 'Enter' && key !== ' ') return;
         note('control', target.closest('[data-control]')?.dataset.control);
         note('toolbar', command(target.closest('.jp-NotebookPanel-toolbar [data-command^="sandbox-kernel:"]')));
+        note('cell', command(target.closest('.jp-cell-toolbar [data-command^="sandbox-kernel:"]')));
         note('menu', command(target.closest('.lm-Menu-item[data-command^="sandbox-kernel:"]')));
         note('dialog', target.closest('.jp-Dialog-button')?.textContent);
         note('widget', target.closest('button.jupyter-button')?.textContent);
     };
-    for (const kind of ['click', 'keydown', 'input', 'pointerup']) document.addEventListener(kind, press, true);
+    // A button of the toolbar acts when it is pressed down: its dialog may lie above it before the pointer is let go.
+    for (const kind of ['pointerdown', 'click', 'keydown', 'input', 'pointerup']) document.addEventListener(kind, press, true);
     window.jupyterapp.commands.commandExecuted.connect((_commands, { id, args }) => {
         if (args.isPalette && id.startsWith('sandbox-kernel:')) note('palette', id.replace('sandbox-kernel:', ''));
     });
@@ -52,10 +52,11 @@ def pressable() -> set[str]:
 
 def _commands() -> set[str]:
     schema = json.loads((EXTENSION / "schemas" / "sandbox-kernel" / "commands.json").read_text())
-    toolbar = schema["jupyter.lab.toolbars"]["Notebook"]
-    (submenu,) = (item["submenu"] for item in schema["jupyter.lab.menus"]["main"][0]["items"] if "submenu" in item)
+    toolbars, menus = schema["jupyter.lab.toolbars"], schema["jupyter.lab.menus"]
+    (submenu,) = (item["submenu"] for item in menus["main"][0]["items"] if "submenu" in item)
     table = _table("plugins.js", "const COMMANDS = [")
-    placed = {"toolbar": toolbar, "menu": [item for item in submenu["items"] if "command" in item]}
+    entries = [item for item in [*submenu["items"], *menus["context"]] if "command" in item]
+    placed = {"toolbar": toolbars["Notebook"], "cell": toolbars["Cell"], "menu": entries}
     named = {f"{place} {item['command'].split(':')[1]}" for place, items in placed.items() for item in items}
     return named | {f"palette {name}" for name in re.findall(r"name: '(\w+)'", table)}
 

@@ -1,12 +1,12 @@
 """Every command, button, dialog and hint, behind each wall: one walk through one notebook that presses them all.
 
-``tests/as_ordinary_user.sh`` runs this file too: server, kernel and browser belong to that user then. What there is to
-press is read from the code (``pressed.py``), so a new control fails here until the walk presses it. The files beside this
-one look closer at single controls, as root behind the strongest walls.
+``tests/as_ordinary_user.sh`` runs this file too: server, kernel and browser belong to that user then. Landlock is the wall
+of users whose machine gives them no better one, so the walk behind it is theirs alone. What there is to press is read
+from the code (``pressed.py``), so a new control fails here until the walk presses it. The files beside this one look
+closer at single controls, as root behind the strongest walls.
 """
 
-from __future__ import annotations
-
+import os
 import re
 
 import pytest
@@ -18,7 +18,7 @@ from sandbox_kernel.model import notes
 from tests.browser.lab_page import LabPage
 from tests.browser.loopback_kernel import HOST
 from tests.browser.panel.pressed import hint_makers, pressable, pressed, record
-from tests.browser.panel.test_side_panel import lab_with_panel, panel, said, states, tool
+from tests.browser.panel.test_side_panel import choose, lab_with_panel, panel, said, states, tool
 from tests.browser.panel.walk import BUBBLEWRAP, LANDLOCK, Fine, Walk, menu, palette
 from tests.loopback_server import serving
 
@@ -27,7 +27,13 @@ __all__ = ["lab_with_panel"]
 
 KERNELS = [
     BUBBLEWRAP,
-    pytest.param(LANDLOCK, marks=pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")),
+    pytest.param(
+        LANDLOCK,
+        marks=[
+            pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock"),
+            pytest.mark.skipif(os.getuid() == 0, reason="the walk of an ordinary user: tests/as_ordinary_user.sh"),
+        ],
+    ),
 ]
 
 #: What this walk does not press, and what does.
@@ -36,12 +42,21 @@ PRESSED_ELSEWHERE = {
     "control save-file": "tests/browser/test_frames.py: it saves a file that an output wants to save, whatever the walls",
     "control allow-notebook": "tests/browser/panel/test_rights.py: kernels of other tests ask for nothing",
     "control allow-nothing": "tests/browser/panel/test_rights.py",
+    "control allow-install": "tests/browser/panel/test_packages.py: it needs an index of packages",
+    "control allow-copy": "tests/browser/panel/test_packages.py",
+    "control more": "tests/browser/test_sandbox_kernel.py: a cell must be near its limit",
+    "control every": "tests/notebook/test_side_panel.py: all tests of this JupyterLab would begin with what it sets",
+    "dialog Restart without them": "tests/browser/panel/test_time.py: a variable must be large",
+    "menu branch": "tests/browser/panel/test_side_panel.py: it runs all cells below, whatever the walls",
+    "palette branch": "tests/browser/panel/test_side_panel.py",
     "widget Run again": "tests/browser/test_sandbox_kernel.py: it measures as the report of the panel does",
 }
 #: Hints that no notebook behind these walls shows.
 SHOWN_ELSEWHERE = {
     "hint_missing": "the library alone: tests/test_hints.py",
     "hint_domain": "the library alone: tests/test_hints.py",
+    "hint_needs": "a library says how much memory it wanted: tests/test_hints.py",
+    "hint_install": "tests/notebook/test_packages.py",
     "hint_package_in_wasm": "WebAssembly has no other walls: tests/test_hints.py",
     "network_open": "the policy of a file alone",
     "network_beside_proxy": "a program with sockets of its own: tests/backends/test_network.py",
@@ -79,6 +94,15 @@ def stumble(walk: Walk) -> None:
     walk.run("refused", "begin", "lacks", "secret", "folder", "place", "time", "memory", "package")
     at_work = "%sandbox restart --keep --here"
     walk.expect_hint("lacks", hint_file=notes.hint_file("%sandbox --here", "once.txt", "the notebook", at_work))
+    # What the user can answer stands above the error, of which the end shows.
+    expect(walk.output("lacks").locator(".jp-OutputArea-child").first).to_contain_text(
+        "The program looked for once.txt"
+    )
+    expect(walk.output("lacks").locator("[data-mime-type$=stderr]").last).to_have_css(
+        "flex-direction", "column-reverse"
+    )
+    walk.cell("lacks").scroll_into_view_if_needed()
+    walk.lab.screenshot(f"offer-above-{walk.kernel}")
     # The program caught the refusal, and it is told all the same.
     expect(walk.output("refused")).to_contain_text("caught")
     if walk.kernel == LANDLOCK:
@@ -90,7 +114,10 @@ def stumble(walk: Walk) -> None:
         walk.expect_hint("place", hint_place=notes.hint_place("", "/usr"))
     walk.expect_hint("time", hint_time=notes.hint_time("%%sandbox --timeout 2s"))
     walk.expect_hint("memory", hint_memory=notes.hint_memory("%sandbox --memory 1G"))
-    walk.expect_hint("package", hint_package=notes.hint_package("%sandbox --python PATH", "no_such_package"))
+    walk.expect_hint(
+        "package",
+        hint_package=notes.hint_package("%pip install no_such_package, or %sandbox --python PATH", "no_such_package"),
+    )
 
 
 def give_rights(walk: Walk) -> None:
@@ -127,7 +154,7 @@ def give_rights(walk: Walk) -> None:
         walk.press_offer("no_port", f"Never: {HOST}:1")
         expect(walk.output("no_port").get_by_role("status")).to_contain_text("Not asked again")
     # The folder: the button in the panel opens the dialog, the one below the cell does it at once.
-    tool(lab, "changes").click()
+    choose(lab, "changes")
     walk.button("Work on the notebook’s folder…").click()
     expect(lab.page.get_by_role("checkbox", name="Work on the notebook’s folder")).to_be_checked()
     lab.page.keyboard.press("Escape")
@@ -159,6 +186,7 @@ def look_at_changes(walk: Walk) -> None:
     expect(rows).to_have_count(4)
     # Who uses no mouse stays in the list: the focus goes to the same button of the next change.
     walk.button("Apply new.txt").focus()
+    expect(walk.button("Apply new.txt")).to_be_enabled()
     lab.page.keyboard.press("Enter")
     expect(rows).to_have_count(3)
     expect(walk.button("Apply notes.txt")).to_be_focused()
@@ -183,11 +211,11 @@ def go_back_and_forth(walk: Walk) -> None:
     """Undo, redo and the tree of states, from everywhere."""
     lab = walk.lab
     walk.run("one", "two")
-    tool(lab, "time").click()
+    choose(lab, "time")
     present = panel(lab).locator('[role=treeitem][aria-current="true"]')
     expect(present).to_contain_text("x = 2")
     ways = (
-        (lambda: tool(lab, "undo").click(), lambda: tool(lab, "redo").click()),
+        (lambda: tool(lab, "undo").click(), lambda: choose(lab, "redo")),
         (lambda: menu(lab, "Take Back the Last Cell"), lambda: menu(lab, "Go Forward Again")),
         (lambda: palette(lab, "undo"), lambda: palette(lab, "redo")),
         (lambda: walk.button("Undo").click(), lambda: walk.button("Redo").click()),
@@ -199,6 +227,22 @@ def go_back_and_forth(walk: Walk) -> None:
         expect(walk.cell("two")).to_have_class(re.compile("jp-SandboxPast"))
         forward()
         expect(present).to_contain_text("x = 2")
+    two = walk.cell("two").locator(".jp-InputArea")
+    for back, forward in (
+        (lambda: of_cell(walk, "two", "before"), lambda: of_cell(walk, "two", "after")),
+        (lambda: palette(lab, "before"), lambda: palette(lab, "after")),
+        (
+            walk.cell("two").locator('.jp-cell-toolbar [data-command="sandbox-kernel:before"]').click,
+            lambda: palette(lab, "redo"),
+        ),
+    ):
+        two.click()
+        back()
+        expect(present).to_contain_text("x = 1")
+        forward()
+        expect(present).to_contain_text("x = 2")
+    palette(lab, "menu")
+    lab.page.keyboard.press("Escape")
     name_it(walk, "Name the present state…", "named first")
     present.focus()
     for key in ("ArrowUp", "Enter"):
@@ -210,6 +254,7 @@ def go_back_and_forth(walk: Walk) -> None:
     panel(lab).get_by_label("state to compare with").select_option(index=0)
     walk.button("Compare with").click()
     expect(panel(lab).get_by_role("region", name="difference")).to_contain_text("x")
+    panel(lab).get_by_role("slider").press("Home")
     name_it(walk, "Name it…", "named second")
     states(lab).filter(has_text="named second").click()
     name_it(walk, "Branch from here…", "named third")
@@ -217,6 +262,12 @@ def go_back_and_forth(walk: Walk) -> None:
     states(lab).filter(has_text="print(x)").click()
     walk.button("Go there").click()
     expect(present).to_contain_text("print(x)")
+
+
+def of_cell(walk: Walk, cell: str, name: str) -> None:
+    """Choose an entry of a cell's own menu."""
+    walk.cell(cell).locator(".jp-InputPrompt").click(button="right")
+    walk.lab.page.locator(f'.lm-Menu-item[data-command="sandbox-kernel:{name}"]').click()
 
 
 def name_it(walk: Walk, button: str, name: str) -> None:
@@ -233,17 +284,21 @@ def change_limits(walk: Walk) -> None:
     dialog = lab.page.locator(".jp-SandboxDialog")
     panel(lab).get_by_role("tab", name="Access").click()
     panel(lab).locator("[data-control=long-text]").click()
-    ways = (tool(lab, "limits").click, lambda: menu(lab, "Change Limits and Access…"), lambda: palette(lab, "limits"))
+    ways = (
+        lambda: choose(lab, "limits"),
+        lambda: menu(lab, "Change Limits and Access…"),
+        lambda: palette(lab, "limits"),
+    )
     for opens in (*ways, walk.button("Change…").click, lab.limits.click):
         opens()
-        expect(dialog.get_by_label("Memory")).to_have_value("512M")
+        expect(dialog.get_by_role("textbox", name="Memory")).to_have_value("512M")
         lab.page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
     lab.limits.focus()
     lab.page.keyboard.press("Enter")
     dialog.get_by_label("Time for each cell").fill("soon")
     # A running session gains memory only where a control group counts it.
-    dialog.get_by_label("Memory").fill("600M" if find_hierarchies() is not None else "512M")
+    dialog.get_by_role("textbox", name="Memory").fill("600M" if find_hierarchies() is not None else "512M")
     domains = dialog.get_by_label("Network").input_value()
     dialog.get_by_label("Network").fill(f"{domains}\nno domain")
     dialog.get_by_label("Folders that cells may see").fill(f"{walk.folder}/data:{walk.shown}")
@@ -266,7 +321,7 @@ def change_limits(walk: Walk) -> None:
         expect(panel(lab).locator("dl")).to_contain_text("/data at /data")
         lab.limits.click()
     # What no running session can follow is refused in the dialog; a new session with the variables can.
-    dialog.get_by_label("Memory").fill("600M")
+    dialog.get_by_role("textbox", name="Memory").fill("600M")
     lab.page.get_by_label("Work on the notebook’s folder").uncheck()
     walk.dialog("Change")
     expect(dialog.get_by_role("alert")).to_contain_text("session")
@@ -295,11 +350,16 @@ def restart_and_measure(walk: Walk) -> None:
         ("access", "What Cells May Touch", "Access"),
     ):
         tab = panel(lab).get_by_role("tab", name=label)
-        for opens in (tool(lab, name).click, lambda w=words: menu(lab, w), lambda n=name: palette(lab, n), tab.click):
+        for opens in (
+            lambda n=name: choose(lab, n),
+            lambda w=words: menu(lab, w),
+            lambda n=name: palette(lab, n),
+            tab.click,
+        ):
             opens()
             expect(tab).to_have_attribute("aria-selected", "true")
     measured = panel(lab).get_by_role("region", name="measured report")
-    ways = (walk.button("Measure what holds (report)").click, tool(lab, "report").click)
+    ways = (walk.button("Measure what holds (report)").click, lambda: choose(lab, "report"))
     for measure in (*ways, lambda: menu(lab, "Measure What Holds (Report)"), lambda: palette(lab, "report")):
         measure()
         expect(said(lab)).to_contain_text("lines are enforced", timeout=200_000)
@@ -312,8 +372,8 @@ def restart_and_measure(walk: Walk) -> None:
 def stop(walk: Walk) -> None:
     """Four ways to stop a cell; what is pressed meanwhile waits and says so."""
     lab = walk.lab
-    ways = (tool(lab, "stop").click, lambda: menu(lab, "Stop the Running Cells"), lambda: palette(lab, "stop"))
-    for stops in (*ways, walk.output("slow").get_by_role("button", name="Stop").click):
+    ways = (lambda: choose(lab, "stop"), lambda: menu(lab, "Stop the Running Cells"), lambda: palette(lab, "stop"))
+    for stops in (*ways, walk.cell("slow").get_by_role("button", name="Stop").click):
         walk.start("slow")
         expect(walk.output("slow")).to_contain_text("going")
         stops()

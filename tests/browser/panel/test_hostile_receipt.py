@@ -1,7 +1,5 @@
 """A notebook from a stranger may carry any receipt: nothing in it runs, loads, or breaks the page."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Dialog, expect
 

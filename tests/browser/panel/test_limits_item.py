@@ -1,7 +1,5 @@
 """The status bar names the limits of the active cell."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

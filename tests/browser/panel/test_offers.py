@@ -1,11 +1,13 @@
-"""An offer in a notebook file does nothing. ``test_every_control.py`` answers offers of a kernel."""
+"""An offer in a notebook file does nothing; one of a kernel leads to the first table.
 
-from __future__ import annotations
+``test_every_control.py`` answers all kinds of offers.
+"""
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.panel.test_side_panel import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -14,7 +16,7 @@ MIME = "application/vnd.sandbox-kernel.offers+json"
 
 def offer(what: str) -> dict[str, object]:
     lines = dict.fromkeys(("once", "session", "never"), "print('ran')")
-    return {"kind": "domain", "what": what, "sentence": f"It wanted <b>{what}</b>.", "once_means": "", "lines": lines}
+    return {"kind": "domain", "what": what, "once_means": "", "lines": lines}
 
 
 def open_offers(lab: LabPage, name: str, *offers: dict[str, object]) -> None:
@@ -83,3 +85,49 @@ def test_a_press_counts_although_the_button_loses_the_focus_before_the_click(lab
     lab.page.evaluate("() => document.activeElement.blur()")
     lab.page.mouse.up()
     expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
+
+
+def test_a_table_beside_the_notebook_is_one_press_away_and_can_be_made_to_last(lab: LabPage) -> None:
+    folder = lab.server.folder / "first"
+    folder.mkdir(exist_ok=True)
+    (folder / "sales.csv").write_text("planet,moons\nMars,2\n")
+    deep = "def read(n):\n    return read(n - 1) if n else open('sales.csv').read()"
+    lab.server.write_notebook(
+        "first/table.ipynb", notebook_of(code_cell(f"{deep}\nprint(read(20))"), kernel="sandbox-ask")
+    )
+    lab.open("first/table.ipynb")
+    run(lab, 0)
+    # The offer stands above the error, of which only the end shows.
+    shown = lab.output(0).locator(".jp-OutputArea-child")
+    expect(shown.first).to_contain_text("The program looked for sales.csv")
+    error = shown.last.locator("[data-mime-type]")
+    place, text = error.bounding_box(), error.locator("pre").bounding_box()
+    assert place is not None and text is not None
+    assert text["height"] > 2 * place["height"] and abs(text["y"] + text["height"] - place["y"] - place["height"]) < 20
+    lab.screenshot("first-table")
+    folder_button = lab.output(0).get_by_role("button", name="Work on the whole folder")
+    folder_button.scroll_into_view_if_needed()
+    expect(folder_button).to_be_enabled()
+    folder_button.click()
+    expect(lab.output(0)).to_contain_text("Mars,2")
+    toast = lab.page.locator(".Toastify__toast", has_text="Nothing is written to your files until you apply")
+    lab.screenshot("first-table-after")
+    toast.get_by_role("button", name="Put this into the notebook").click()
+    expect(lab.cell(0)).to_contain_text("%sandbox --here")
+    lab.restart_kernel()
+    run(lab, 0, 1)
+    expect(lab.output(1)).to_contain_text("Mars,2")
+
+
+def test_a_tile_of_the_launcher_opens_a_notebook_that_works_on_its_folder(lab: LabPage) -> None:
+    (lab.server.folder / "tiles").mkdir(exist_ok=True)
+    (lab.server.folder / "tiles/sales.csv").write_text("planet,moons\nMars,2\n")
+    lab.command("filebrowser:open-path", path="tiles")
+    lab.command("launcher:create", cwd="tiles")
+    lab.page.locator(".jp-Launcher:visible .jp-LauncherCard", has_text="Sandbox (this folder)").first.click()
+    expect(lab.cell(0)).to_contain_text("%sandbox --here")
+    expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[1]:")
+    lab.screenshot("launched")
+    lab.page.keyboard.type("print(open('sales.csv').read())")
+    run(lab, 1)
+    expect(lab.output(1)).to_contain_text("Mars,2")

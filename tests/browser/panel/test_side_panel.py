@@ -1,7 +1,5 @@
 """Buttons, dialogs and the side panel of the Sandbox kernel, in a real notebook."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -33,6 +31,12 @@ def tool(lab: LabPage, name: str) -> Locator:
     return lab.notebook.locator(f'.jp-NotebookPanel-toolbar jp-button[data-command="sandbox-kernel:{name}"]')
 
 
+def choose(lab: LabPage, name: str) -> None:
+    """Choose an entry of the toolbar's menu *Sandbox*."""
+    tool(lab, "menu").click()
+    lab.page.locator(f'#sandbox-kernel-menu [data-command="sandbox-kernel:{name}"]').click()
+
+
 def panel(lab: LabPage) -> Locator:
     return lab.page.locator(".jp-SandboxPanel")
 
@@ -61,9 +65,9 @@ def test_buttons_and_menu_entries_are_for_the_sandbox_kernel_alone(lab_with_pane
     assert not any(lab.page.evaluate(enabled, list(COMMANDS)))
     expect(tool(lab, "undo")).to_be_hidden()
     open_cells(lab, "walled.ipynb", "1")
-    for name in COMMANDS:
+    for name in ("undo", "menu"):
         expect(tool(lab, name)).to_be_visible()
-        expect(tool(lab, name)).to_have_attribute("aria-label", re.compile("^Sandbox: "))
+        expect(tool(lab, name)).to_have_attribute("aria-label", re.compile("^Sandbox"))
     assert all(lab.page.evaluate(enabled, list(COMMANDS)))
     lab.menu("Kernel", "Sandbox")
     entries = lab.page.locator("#jp-mainmenu-kernel-sandbox .lm-Menu-item[data-type=command]")
@@ -85,9 +89,9 @@ def test_undo_is_told_and_the_tree_is_walked_compared_and_branched_by_keyboard(l
     expect(lab.page.locator('img[src="x"]')).to_have_count(0)
     expect(lab.cell(2)).to_have_class(re.compile("jp-SandboxPast"))
     expect(lab.cell(2)).to_have_attribute("aria-description", re.compile("not in the present state"))
-    tool(lab, "redo").click()
+    choose(lab, "redo")
     expect(lab.cell(2)).not_to_have_class(re.compile("jp-SandboxPast"))
-    tool(lab, "time").click()
+    choose(lab, "time")
     expect(states(lab)).to_have_count(4)
     expect(states(lab).nth(3)).to_have_attribute("aria-current", "true")
     expect(states(lab).nth(2)).to_contain_text("~x")
@@ -161,14 +165,14 @@ def test_what_is_pressed_while_a_cell_runs_is_done_once_and_told_plainly(
     once.click()
     expect(answered).to_have_text("Waits until the cells that run have ended…")
     lab.screenshot("pressed-while-running")
-    tool(lab, "access").click()
+    choose(lab, "access")
     expect(said(lab)).to_have_text("Waiting for the kernel: it answers between cells…")
-    tool(lab, "stop").click()
+    choose(lab, "stop")
     expect(panel(lab).locator("dl")).to_contain_text("no host files")
     # What was pressed is done after the stop: the cell runs again and finds the file.
     expect(lab.output(2)).to_contain_text("from the owner")
     # One cell was taken back, not three: the one that was stopped.
-    tool(lab, "time").click()
+    choose(lab, "time")
     expect(states(lab).filter(has_text="x = 2")).to_have_count(1)
     lab.wait_for_idle()
     lab.page.evaluate(start)
@@ -184,7 +188,7 @@ def test_a_list_that_another_page_has_changed_is_shown_before_it_is_dropped(lab_
     write = "%sandbox --here\nopen('first.txt', 'w').write('1')\nimport os\nos.makedirs('folder')"
     open_cells(lab, "two/two.ipynb", write)
     run(lab, 0)
-    tool(lab, "changes").click()
+    choose(lab, "changes")
     rows = panel(lab).get_by_role("list", name="changes").get_by_role("listitem")
     expect(rows).to_have_count(2)
     rows.and_(lab.page.locator('[data-path="folder/"]')).locator("summary").click()
@@ -214,7 +218,8 @@ def test_apply_all_writes_what_the_list_shows_without_what_stands_apart(lab_with
     folder.mkdir(exist_ok=True)
     open_cells(lab, "apart/apart.ipynb", "%sandbox --here\nfor n in ('a.txt', 'Makefile'): open(n, 'w').write('1')")
     run(lab, 0)
-    tool(lab, "changes").click()
+    expect(tool(lab, "menu")).to_have_text("Sandbox ▾ · 2 changes to apply")
+    choose(lab, "changes")
     plain = panel(lab).get_by_role("list", name="changes", exact=True).get_by_role("listitem")
     apart = panel(lab).get_by_role("list", name="changes that are not written by Apply all").get_by_role("listitem")
     expect(plain).to_have_count(1)
@@ -233,6 +238,7 @@ def test_apply_all_writes_what_the_list_shows_without_what_stands_apart(lab_with
     panel(lab).get_by_role("button", name="Apply all").click()
     expect(plain).to_have_count(0)
     assert (folder / "a.txt").read_text() == "2" and not (folder / "Makefile").exists()
+    expect(tool(lab, "menu")).to_have_text("Sandbox ▾ · 1 change to apply")
     apart.get_by_role("button", name="Apply Makefile").click()
     expect(apart).to_have_count(0)
     assert (folder / "Makefile").read_text() == "1"
@@ -244,7 +250,7 @@ def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabP
     assert usual is not None
     open_cells(lab, "narrow.ipynb", f"{HOSTILE}  # {'long ' * 30}", "y = 2")
     run(lab, 0, 1)
-    tool(lab, "time").click()
+    choose(lab, "time")
     expect(states(lab)).to_have_count(3)
     lab.page.set_viewport_size({"width": 480, "height": 800})
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
@@ -272,3 +278,50 @@ def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabP
         lab.page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
     lab.page.set_viewport_size(usual)
+
+
+def test_a_cell_leads_to_the_state_before_it_and_runs_from_there_in_a_branch(lab_with_panel: LabPage) -> None:
+    lab = lab_with_panel
+    open_cells(lab, "of_cell.ipynb", "x = 1", "x += 10", "print(x)", "'never run'")
+    run(lab, 0, 1, 1, 2)
+    expect(lab.output(2)).to_contain_text("21")
+    lab.cell(1).locator(".jp-InputPrompt").click(button="right")
+    lab.page.locator('.lm-Menu-item[data-command="sandbox-kernel:branch"]').click()
+    expect(lab.output(2)).to_contain_text("21")  # before its last run, which was the second
+    expect(lab.output(3)).to_contain_text("never run")
+    choose(lab, "time")
+    expect(states(lab)).to_have_count(8)
+    lab.server.write_notebook("plain.ipynb", notebook_of(code_cell("1")))
+    lab.open("plain.ipynb")
+    lab.cell(0).locator(".jp-InputPrompt").click(button="right")
+    expect(lab.page.locator('.lm-Menu-item[data-command="notebook:split-cell-at-cursor"]')).to_be_visible()
+    expect(lab.page.locator('.lm-Menu-item[data-command="sandbox-kernel:branch"]')).to_be_hidden()
+
+
+@pytest.mark.parametrize(("label", "printed"), [("Restart, keeping variables", "7"), ("Restart", "NameError")])
+def test_jupyters_own_restart_offers_to_keep_the_variables(lab_with_panel: LabPage, label: str, printed: str) -> None:
+    lab = lab_with_panel
+    open_cells(lab, "own_restart.ipynb", "kept = 7", "print(kept)")
+    run(lab, 0)
+    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:restart-kernel')")
+    lab.page.locator(".jp-Dialog").get_by_role("button", name=label, exact=True).click()
+    expect(lab.page.locator(".jp-Dialog")).to_have_count(0)
+    lab.wait_for_idle()
+    run(lab, 1)
+    expect(lab.output(1)).to_contain_text(printed)
+
+
+def test_the_name_of_the_kernel_stays_in_the_toolbar_of_a_narrow_window(lab_with_panel: LabPage) -> None:
+    lab = lab_with_panel
+    size = lab.page.viewport_size
+    assert size is not None
+    lab.page.set_viewport_size({"width": 1000, "height": 800})
+    lab.page.evaluate("() => window.jupyterapp.shell.expandLeft()")
+    open_cells(lab, "narrow.ipynb", "%sandbox --here\nopen('new.txt', 'w').write('1')")
+    run(lab, 0)
+    expect(tool(lab, "menu")).to_have_text("▾ 1")
+    expect(lab.notebook.locator(".jp-NotebookPanel-toolbar .jp-KernelName")).to_be_visible()
+    expect(lab.notebook.locator(".jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator")).to_be_visible()
+    lab.screenshot("toolbar-1000")
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    lab.page.set_viewport_size(size)

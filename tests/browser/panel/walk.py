@@ -1,10 +1,9 @@
 """The notebook that ``test_every_control.py`` walks through: its folder, its cells by name, and how things are pressed."""
 
-from __future__ import annotations
-
 import re
-import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 from playwright.sync_api import Locator, expect
 
@@ -81,14 +80,14 @@ class Walk:
 
     def __init__(self, lab: LabPage, kernel: str, port: int) -> None:
         self.lab, self.kernel, self.port = lab, kernel, port
-        self.folder = lab.server.folder / kernel
+        # A new one for each try: changes that an earlier one left are kept for its folder.
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{kernel}-", dir=lab.server.folder))
         self.hinted: set[str] = set()
         # Landlock shows a folder where it is, and nowhere else.
         self.shown = str(self.folder / "data") if kernel == LANDLOCK else "/data"
         sources = cells_of(kernel, port, self.shown)
         self._index = {name: at for at, name in enumerate([*sources, "receipt"])}
-        shutil.rmtree(self.folder, ignore_errors=True)  # of an earlier try
-        (self.folder / "data").mkdir(parents=True)
+        (self.folder / "data").mkdir()
         for name, data in {
             "once.txt": b"for one cell",
             "private.txt": b"for no cell",
@@ -103,8 +102,9 @@ class Walk:
             subprocess.run(["git", *words], cwd=self.folder, check=True)
         saved = code_cell("%%sandbox javascript\n…", [receipt_output(REFUSED)], 1)
         cells = [*map(code_cell, sources.values()), saved]
-        lab.server.write_notebook(f"{kernel}/every.ipynb", notebook_of(*cells, kernel=kernel))
-        lab.open(f"{kernel}/every.ipynb")
+        notebook = f"{self.folder.name}/every.ipynb"
+        lab.server.write_notebook(notebook, notebook_of(*cells, kernel=kernel))
+        lab.open(notebook)
 
     def run(self, *names: str) -> None:
         run(self.lab, *(self._index[name] for name in names))

@@ -63,6 +63,7 @@ def test_an_error_that_a_handler_has_shown_is_not_shown_again(kernel):
     assert error(outputs)[2] == []
 
 
+@pytest.mark.slow
 def test_an_endless_recursion_shows_the_line_where_it_began(kernel):
     lines = error(kernel.run("def again(n):\n    return again(n + 1)\nagain(0)")[1])[2]
     assert len(lines) <= 200

@@ -1,7 +1,5 @@
 """What the command ``host`` imports: a shell that calls in a loop starts an interpreter for each call."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The gate of a jail without namespaces, as far as it can be tried without a jail: in a child, by its functions."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -40,21 +38,17 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_compiled_program_is_made_executable(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "before", "after"), [("exec", 0o644, 0o744), ("python", 0o600, 0o600), ("session", 0o600, 0o600)]
+)
+def test_a_compiled_program_is_made_executable_and_what_is_not_executed_is_left_alone(
+    tmp_path: Path, kind: str, before: int, after: int
+) -> None:
     program = tmp_path / "cell"
     program.write_text("x")
-    program.chmod(0o644)
-    child(MARK, tmp_path, program, "exec")
-    assert mode(program) == 0o744
-
-
-@pytest.mark.parametrize("kind", ["python", "session"])
-def test_what_is_not_executed_is_left_alone(tmp_path: Path, kind: str) -> None:
-    program = tmp_path / "cell"
-    program.write_text("x")
-    program.chmod(0o600)
+    program.chmod(before)
     child(MARK, tmp_path, program, kind)
-    assert mode(program) == 0o600
+    assert mode(program) == after
 
 
 def test_what_a_hostile_compiler_put_there_instead_is_left_alone(tmp_path: Path) -> None:

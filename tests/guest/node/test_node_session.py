@@ -1,7 +1,5 @@
 """JavaScript and TypeScript sessions: state, the same rollback as Python's, and what a cell can show and ask."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -114,12 +112,12 @@ def test_exit_ends_the_cell_and_not_the_session(shared: Session) -> None:
 
 
 DEATHS = {
+    "abort": ("process.abort()", Status.KILLED),
     "timeout": ("while (true);", Status.TIMEOUT),
     "memory": ("const hog = []; while (true) hog.push(new Array(1e5).fill(1))", Status.MEMORY_EXCEEDED),
     "buffers": ("const hog = []; while (true) hog.push(Buffer.alloc(1 << 26, 1))", Status.MEMORY_EXCEEDED),
     "exit": ("process.reallyExit(3)", Status.KILLED),
     "kill": ("process.kill(process.pid, 'SIGKILL'); await new Promise(() => {})", Status.KILLED),
-    "abort": ("process.abort()", Status.KILLED),
     "stuck": ("await new Promise(() => {})", Status.TIMEOUT),
 }
 

@@ -1,7 +1,5 @@
 """What a Python cell can do and show, in a real session."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """``!command`` in a session: as in ipykernel, on a terminal, where the walls have one."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel import Sandbox
@@ -21,9 +19,11 @@ def test_errors_of_a_command_stand_among_its_output(python: Session) -> None:
     assert (result.stdout, result.stderr) == ("one\ntwo\nthree\n", "")
 
 
-def test_output_of_a_command_can_be_captured(python: Session) -> None:
+def test_output_of_a_command_can_be_captured_and_it_fails_by_its_exit_code_and_by_a_signal(python: Session) -> None:
     assert python.run("%%capture taken\n!echo caught").stdout == ""
     assert python.run("print(taken.stdout.strip(), _exit_code)").stdout == "caught 0\n"
+    assert python.run("!exit 3\nprint(_exit_code)").stdout == "3\n"
+    assert python.run("!kill -9 $$\nprint(_exit_code)").stdout == "-9\n"
 
 
 def test_a_command_that_leaves_a_process_behind_does_not_wait_for_it(python: Session) -> None:
@@ -41,11 +41,6 @@ def test_much_output_and_split_letters_arrive_whole(python: Session) -> None:
 
 def test_a_pager_waits_for_no_key(python: Session) -> None:
     assert python.run("!echo page | $PAGER; test -t 0 || echo no keyboard", timeout=60).stdout == "page\nno keyboard\n"
-
-
-def test_a_command_fails_by_its_exit_code_and_by_a_signal(python: Session) -> None:
-    assert python.run("!exit 3\nprint(_exit_code)").stdout == "3\n"
-    assert python.run("!kill -9 $$\nprint(_exit_code)").stdout == "-9\n"
 
 
 def test_commands_run_behind_walls_without_terminals() -> None:

@@ -1,7 +1,5 @@
 """guest/scripts/run_compiler.py: what a compiler says is passed on, and kept when it succeeds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Command sessions: what lives on from cell to cell, however a cell ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The second interrupt of a cell: who gets it, beside the code that the gate runs."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Processes as the gate of a session holds them, beside the code that the gate runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -95,11 +93,11 @@ def test_a_signal_for_a_process_reaches_none_that_got_its_number_since(child: su
     assert child.wait(10) == -signal.SIGKILL
 
 
-def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
+def test_a_process_lives_and_makes_calls_as_long_as_any_of_its_threads_does() -> None:
     with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD], stdout=subprocess.PIPE) as half:
         assert half.stdout is not None
         assert half.stdout.readline() == b"Z\n"
-        assert half.pid in processes(os.getpid())
+        assert half.pid in processes(os.getpid()) and not makes_no_more_calls(half.pid)
         held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
         assert held.alive
         held.send(signal.SIGKILL)
@@ -107,17 +105,6 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert not held.alive
         held.close()
         assert half.pid not in processes(os.getpid())
-
-
-def test_a_process_makes_calls_as_long_as_any_of_its_threads_does() -> None:
-    with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD], stdout=subprocess.PIPE) as half:
-        assert half.stdout is not None
-        assert half.stdout.readline() == b"Z\n"
-        assert not makes_no_more_calls(half.pid)
-        held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
-        held.send(signal.SIGKILL)
-        await_all([held.fd], time.monotonic() + 10.0)
-        held.close()
         assert makes_no_more_calls(half.pid), "it has ended, and was not collected"
     assert makes_no_more_calls(half.pid), "it is gone"
 

@@ -1,7 +1,5 @@
 """Signals belong to the cell while it runs and to nobody between cells, also when a thread of the cell's takes them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

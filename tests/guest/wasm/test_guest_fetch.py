@@ -1,7 +1,5 @@
 """Requests of guests: hostile JSON, and redirects that keep credentials with their origin."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

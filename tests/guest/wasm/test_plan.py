@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.guest.wasm.plan import BakePlan, CompilePlan, RunPlan, read_plan

@@ -1,7 +1,5 @@
 """Modules that cannot be booted are refused, and it is said why; booted ones are in the backend's tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

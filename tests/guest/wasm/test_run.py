@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable
@@ -59,37 +57,27 @@ def test_an_exit_in_the_start_function_is_an_exit(wasm) -> None:
     assert wasm.run(module).code == 7
 
 
-READ = """
-  (i32.store (i32.const 0) (i32.const 64)) (i32.store (i32.const 4) (i32.const 60000))
-  (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
-"""
-
-
-FLOOD = f"(loop $again {HELLO} (br $again))"
-
-
-@pytest.mark.parametrize(
-    ("body", "call", "stream", "end"), [(READ, "fd_read", "stdin", 0), (FLOOD, "fd_write", "stdout", 1)]
-)
-def test_a_guest_that_waits_for_input_or_writes_into_a_full_pipe_ends_at_the_deadline(
-    wasm, wat: Wat, body: str, call: str, stream: str, end: int
-) -> None:
-    compiled, module = wasm.compile(wat(body, call, extra=HELLO_DATA))
-    assert compiled.end == "compiled"
-    pipe = os.pipe()
-    started = wasm.start({"task": "run", "module": str(module), "deadline_s": 0.3}, **{stream: pipe[end]})
-    assert wasm.report(*started).end == "epoch"
-    os.close(pipe[0])
-    os.close(pipe[1])
-
-
 MIB = 1 << 20
 GROW = "(drop (memory.grow (i32.const 256)))"
 
 
-def test_a_growth_within_the_limit_is_no_refusal(wasm, wat: Wat) -> None:
-    done = wasm.run(wat(GROW), memory_bytes=64 * MIB)
-    assert (done.end, done.refused, done.memory_bytes) == ("exit", 0, 257 * 65536)
+OWN_MAXIMUM = "(if (i32.eq (memory.grow (i32.const 8)) (i32.const -1)) (then unreachable))"
+
+
+@pytest.mark.parametrize(
+    ("body", "module", "memory_bytes", "end", "refused"),
+    [
+        (GROW, {}, 64 * MIB, "exit", 0),
+        (OWN_MAXIMUM, {"memory": "1 4"}, MIB, "trap", 0),
+        ("", {"extra": f"(func $s {GROW}) (start $s)"}, MIB, "exit", 1),
+    ],
+    ids=["within the limit", "the module's own maximum", "in a start function"],
+)
+def test_only_a_growth_that_the_limit_refuses_is_counted(
+    wasm, wat: Wat, body: str, module: dict[str, str], memory_bytes: int, end: str, refused: int
+) -> None:
+    done = wasm.run(wat(body, **module), memory_bytes=memory_bytes)
+    assert (done.end, done.refused) == (end, refused)
 
 
 @pytest.mark.slow
@@ -101,20 +89,9 @@ def test_a_program_that_fails_after_a_refused_growth_ran_out_of_memory(wasm, wat
 
 
 def test_a_program_that_does_nothing_but_ask_for_memory_is_stopped_for_it(wasm, wat: Wat) -> None:
-    done = wasm.run(wat("(loop $again (drop (memory.grow (i32.const 1024))) (br $again))"), deadline_s=30)
+    done = wasm.run(wat("(loop $again (drop (memory.grow (i32.const 1024))) (br $again))"))
     assert done.end == "memory"
     assert done.refused > 1000
-
-
-def test_a_refusal_by_the_modules_own_maximum_is_not_blamed_on_the_limit(wasm, wat: Wat) -> None:
-    check = "(if (i32.eq (memory.grow (i32.const 8)) (i32.const -1)) (then unreachable))"
-    done = wasm.run(wat(check, memory="1 4"), memory_bytes=MIB)
-    assert (done.end, done.refused) == ("trap", 0)
-
-
-def test_growth_in_a_start_function_is_counted(wasm, wat: Wat) -> None:
-    done = wasm.run(wat("", extra=f"(func $s {GROW}) (start $s)"), memory_bytes=MIB)
-    assert (done.end, done.refused) == ("exit", 1)
 
 
 def test_table_growth_stops_at_its_limit(wasm) -> None:
@@ -190,7 +167,7 @@ def test_a_folder_that_vanished_is_a_plain_failure(wasm, wat: Wat, tmp_path: Pat
 def test_a_runner_that_is_killed_leaves_no_report(wasm, wat: Wat) -> None:
     compiled, module = wasm.compile(wat(SPIN))
     assert compiled.end == "compiled"
-    process, status = wasm.start({"task": "run", "module": str(module), "deadline_s": 60})
+    process, status = wasm.start({"task": "run", "module": str(module)})
     process.send_signal(signal.SIGKILL)
     process.communicate()
     with os.fdopen(status, "rb") as file:

@@ -1,7 +1,5 @@
 """WASI in plain Python: files beneath the folders, and an error number for whatever a guest may ask."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

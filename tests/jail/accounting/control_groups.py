@@ -1,7 +1,5 @@
 """Real version 2 groups for tests: made below the root of the hierarchy, removed with everything in them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.accounting.cgroup_place import look, mounts
+from sandbox_kernel.jail.accounting.cgroup_place import mounts, read_group
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -30,7 +28,7 @@ def top() -> Path | None:
 def has_controllers() -> bool:
     """Whether memory and processes can be limited in version 2 here, and not in version 1."""
     where = top()
-    return where is not None and {"memory", "pids"} <= look(str(where)).enabled
+    return where is not None and {"memory", "pids"} <= read_group(str(where)).enabled
 
 
 needs_v2 = pytest.mark.skipif(top() is None, reason="no version 2 group may be made at the root of its hierarchy")
@@ -55,6 +53,11 @@ def new_group(parent: Path | None = None) -> Iterator[Path]:
 def clear(folder: Path) -> None:
     """Kill everything in a group of a test and remove it."""
     (folder / "cgroup.kill").write_text("1")
+    remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a group whose processes end, and all below it."""
     deadline = time.monotonic() + 10
     for path, _, _ in os.walk(folder, topdown=False):
         while os.path.isdir(path):

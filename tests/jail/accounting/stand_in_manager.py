@@ -5,8 +5,6 @@ it to the user and moves the process that asks. Other modes: ``refuse`` answers 
 badly, ``stay`` moves nobody, ``silent`` never answers.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Control groups: version 1 on this host where it may be written, version 2 against a tree of files that looks like it."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

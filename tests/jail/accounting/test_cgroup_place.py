@@ -3,8 +3,6 @@
 Tests that need controllers run where memory and pids are of version 2; the others also beside version 1.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.jail.accounting import cgroups
 from sandbox_kernel.jail.accounting.cgroup_place import PLACE_PREFIX, Place, PlacePlan, own_folder, sweep
 from tests.jail.accounting.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
 
@@ -61,22 +60,18 @@ while not leaf.close(): pass
 
 
 @needs_v2
-def test_a_place_is_for_its_owner_alone_and_gone_after_its_end(group: Path, hosts: list[Host]) -> None:
-    hosts.append(Host(group))
-    folder = hosts[0].ask(f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}))\nanswer = place.folder")
-    assert os.stat(str(folder)).st_mode & 0o777 == 0o700
-    assert subgroups(group) == [os.path.basename(str(folder))]
-    hosts[0].ask("place.remove()")
-    assert subgroups(group) == []
-
-
-@needs_v2
-def test_a_host_that_moves_goes_back_and_its_group_is_as_before(group: Path, hosts: list[Host]) -> None:
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_place_is_for_its_owner_alone_and_gone_after_its_end_and_a_host_that_moved_goes_back(
+    group: Path, hosts: list[Host], moves: bool
+) -> None:
     hosts.append(Host(group))
     before = hosts[0].group()
-    hosts[0].ask(f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}, move=True))")
-    (place, inner) = subgroups(group)
-    assert inner == f"{place}/host" and members(group / inner) == [hosts[0].pid] and members(group) == []
+    plan = f"cgroup_place.PlacePlan({str(group)!r}, move={moves})"
+    folder = str(hosts[0].ask(f"place = cgroup_place.Place({plan})\nanswer = place.folder"))
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    name = os.path.basename(folder)
+    assert subgroups(group) == [name, f"{name}/host"] if moves else [name]
+    assert members(group / name / "host" if moves else group) == [hosts[0].pid]
     hosts[0].ask("place.remove()")
     assert hosts[0].group() == before and subgroups(group) == []
 
@@ -359,21 +354,46 @@ def test_a_host_that_ends_leaves_no_groups(also: str) -> None:
 # Reading where we are.
 
 
-def test_the_place_of_a_group_is_found_in_a_container_that_shows_a_part_of_the_tree(tmp_path: Path) -> None:
-    groups, mounts = {"memory": "/docker/abc/sub"}, {"memory": (str(tmp_path), "/docker/abc")}
-    (tmp_path / "sub").mkdir()
-    assert own_folder("memory", groups, mounts) == str(tmp_path / "sub")
+def test_the_place_of_a_group_is_found_below_the_part_of_the_tree_that_is_mounted_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    for name in ("mount/sub", "x"):
+        (tmp_path / name).mkdir(parents=True)
+    top = str(tmp_path / "mount")
+    groups, mounts = {"memory": "/docker/abc/sub"}, {"memory": (top, "/docker/abc")}
+    assert own_folder("memory", groups, mounts) == f"{top}/sub"
     assert own_folder("memory", groups, {}) is None
     assert own_folder("pids", groups, mounts) is None
-    assert own_folder("memory", {"memory": "/elsewhere"}, mounts) is None
+    for outside in ("/elsewhere", "/docker/abcx"):
+        assert own_folder("memory", {"memory": outside}, mounts) is None
+    for above in ("/../x", "/.."):  # of another namespace
+        assert own_folder("", {"": above}, {"": (top, "/")}) is None
 
 
-def test_a_group_that_only_begins_like_the_mounted_one_is_not_below_it(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    assert own_folder("", {"": "/docker/abcx"}, {"": (str(tmp_path), "/docker/abc")}) is None
-
-
-def test_a_group_outside_of_our_namespace_is_not_looked_for_beside_the_mount(tmp_path: Path) -> None:
-    (tmp_path / "mount").mkdir()
-    assert own_folder("", {"": "/../other"}, {"": (str(tmp_path / "mount"), "/")}) is None
-    assert own_folder("", {"": "/.."}, {"": (str(tmp_path / "mount"), "/")}) is None
+@pytest.mark.parametrize(
+    ("total", "free", "mb"),
+    [
+        (64 << 10, 60 << 10, 16 << 10),
+        (6 << 10, 5 << 10, 2048),
+        (24105, 18113, 5888),
+        (16 << 10, 1500, 1280),
+        (900, 200, 512),
+    ],
+)
+def test_a_page_has_a_quarter_of_the_memory_of_its_container_and_no_more_than_is_free(
+    total: int, free: int, mb: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "outer" / "memory.max").write_text(f"{total << 20}\n")
+    (tmp_path / "outer" / "memory.current").write_text(f"{(total - free + 10) << 20}\n")
+    (tmp_path / "outer" / "memory.stat").write_text(f"anon 5\ninactive_file {10 << 20}\n")
+    (inner / "memory.max").write_text("max\n")
+    monkeypatch.setattr(cgroups, "own_groups", lambda: {"": "/outer/inner"})
+    monkeypatch.setattr(cgroups, "mounts", lambda: {"": (str(tmp_path), "/")})
+    monkeypatch.setattr(cgroups, "_machine_memory", lambda: (1 << 40, 1 << 39))
+    cgroups.page_memory_mb.cache_clear()
+    try:
+        assert cgroups.page_memory_mb() == mb
+    finally:
+        cgroups.page_memory_mb.cache_clear()

@@ -1,7 +1,5 @@
 """Where the place of a host is made in version 2: what is there in, what to try out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The count of memory on accelerators, from a driver's list that the test writes."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest

@@ -1,7 +1,5 @@
 """The watchdog that stands in for control groups: it counts true memory, never punishes forks, and says what it saw."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -22,6 +20,7 @@ from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.meter import CgroupMeter, Meter, counts_processes, make_meter
 from sandbox_kernel.jail.accounting.processes import living, tree
+from tests.waiting import until
 
 MIB = 1 << 20
 
@@ -66,8 +65,7 @@ def test_a_tree_beyond_its_memory_is_seen_and_stays_stopped_until_it_is_killed()
         assert meter.memory_is_exceeded()
         child = tree(pid)[1]
         fd = os.pidfd_open(child)
-        while state(child) != "T":  # the signal is on its way
-            os.sched_yield()
+        until(lambda: state(child) == "T")  # the signal is on its way
         assert meter.read().memory_exceeded
         os.kill(child, signal.SIGKILL)
         assert select.select([fd], [], [], 10)[0]
@@ -133,7 +131,7 @@ def test_a_meter_of_nobody_reads_nothing() -> None:
     meter.arm(1, 1)
     assert not meter.memory_is_exceeded()
     assert (meter.cpu_seconds(), meter.read().oom_kills, meter.members()) == (0.0, 0, None)
-    meter.last_look()
+    meter.recount()
     meter.kill()
     assert meter.close()
     assert not meter.exact

@@ -1,7 +1,5 @@
 """Trees of processes as the host's /proc shows them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -31,6 +29,7 @@ from sandbox_kernel.jail.accounting.processes import (
 from sandbox_kernel.jail.input_prompts import CannotTell, waits_for_input
 from sandbox_kernel.session.worker.memory_budget import anonymous_bytes, private_bytes
 from tests.jail.headless import headless
+from tests.waiting import until
 
 #: A parent with a child with a child, that all wait; prints their pids.
 THREE = """
@@ -62,15 +61,11 @@ def started(code: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
         process.stdout.close()
 
 
-def test_a_tree_is_a_process_and_its_descendants_parents_first() -> None:
+def test_a_tree_is_a_process_and_its_descendants_parents_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with started(THREE) as (process, pids):
         assert tree(process.pid) == pids
         assert tree(pids[1]) == pids[1:]
-
-
-def test_a_tree_is_found_by_parents_where_the_kernel_lists_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_lists_children", lambda: False)
-    with started(THREE) as (process, pids):
+        monkeypatch.setattr(processes, "_lists_children", lambda: False)  # then they are found by their parents
         assert tree(process.pid) == pids
 
 
@@ -84,20 +79,15 @@ def test_children_of_threads_are_found_too() -> None:
         assert set(tree(process.pid)) == set(pids)
 
 
-def test_a_process_that_is_gone_has_a_tree_of_itself_and_uses_nothing() -> None:
+def test_a_process_that_is_gone_has_a_tree_of_itself_and_uses_nothing_and_a_zombie_does_not_live() -> None:
     process = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert living([process.pid, os.getpid()]).keys() == {os.getpid()}
     process.wait()
     assert tree(process.pid) == [process.pid]
     assert usage([process.pid]) == processes.Usage(0, 0, 0.0, {})
     assert living([process.pid]) == {}
     assert proportional_bytes([process.pid]) == 0
-
-
-def test_a_zombie_does_not_live() -> None:
-    process = subprocess.Popen(["/bin/true"])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert living([process.pid, os.getpid()]).keys() == {os.getpid()}
-    process.wait()
 
 
 def test_a_name_with_brackets_and_spaces_does_not_confuse_the_reader() -> None:
@@ -198,49 +188,35 @@ def test_a_process_whose_main_thread_has_ended_lives_until_its_last_thread_ends(
         assert living([pid]) == {}
 
 
-def test_the_memory_of_a_process_whose_main_thread_has_ended_counts() -> None:
-    with headless(HOLD) as pid:
+def test_the_memory_of_a_process_whose_main_thread_has_ended_counts_and_a_watchdog_sees_it() -> None:
+    with headless(f"{HOLD}; fd = os.memfd_create('held'); os.write(fd, b'x' * (20 << 20))") as pid:
         assert has_memory(pid)
         assert usage([pid]).resident_bytes > 50 * MIB
         assert usage([pid]).tasks == 2
         assert proportional_bytes([pid]) > 50 * MIB
         assert anonymous_bytes(pid) > 50 * MIB
         assert private_bytes(pid)[pid] > 50 * MIB
-
-
-def test_a_watchdog_sees_a_child_whose_main_thread_has_ended_beyond_its_memory() -> None:
-    with headless(HOLD):
+        assert memory_file_bytes([pid]) >= 20 * MIB
         meter = Meter()
         meter.attach(os.getpid())
         meter.arm(usage([os.getpid()]).resident_bytes + 20 * MIB, 100)
-        seen = meter.usage_bytes()
-        assert seen > usage([os.getpid()]).resident_bytes + 50 * MIB
+        assert meter.usage_bytes() > usage([os.getpid()]).resident_bytes + 50 * MIB
 
 
-def test_files_in_memory_of_a_process_whose_main_thread_has_ended_count() -> None:
-    with headless("fd = os.memfd_create('held'); os.write(fd, b'x' * (20 << 20))") as pid:
-        assert memory_file_bytes([pid]) >= 20 * MIB
-
-
-@pytest.mark.parametrize("thorough", [False, True])
-def test_deleted_files_of_a_process_whose_main_thread_has_ended_count(tmp_path: Path, thorough: bool) -> None:
-    path = str(tmp_path / "gone")
-    work = f"fd = os.open({path!r}, os.O_RDWR | os.O_CREAT); os.write(fd, b'x' * (1 << 20)); os.unlink({path!r})"
-    with headless(work) as pid:
-        assert deleted_files([pid], os.stat(tmp_path).st_dev, thorough=thorough).used >= MIB
-
-
-def test_a_file_that_only_a_process_whose_main_thread_has_ended_has_mapped_counts_or_is_said_to_hide(
-    tmp_path: Path,
+@pytest.mark.parametrize("mapped", [False, True])
+def test_deleted_files_of_a_process_whose_main_thread_has_ended_count_or_are_said_to_hide(
+    tmp_path: Path, mapped: bool
 ) -> None:
     path = str(tmp_path / "gone")
-    work = (
-        f"fd = os.open({path!r}, os.O_RDWR | os.O_CREAT); os.write(fd, b'x' * (1 << 20)); os.unlink({path!r})\n"
-        "libc = ctypes.CDLL(None); libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0)); os.close(fd)"
-    )
+    work = f"fd = os.open({path!r}, os.O_RDWR | os.O_CREAT); os.write(fd, b'x' * (1 << 20)); os.unlink({path!r})\n"
+    if mapped:
+        work += (
+            "libc = ctypes.CDLL(None); libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0)); os.close(fd)"
+        )
     with headless(work) as pid:
-        seen = deleted_files([pid], os.stat(tmp_path).st_dev, thorough=True)
-    assert seen.hidden or seen.used >= MIB
+        for thorough in (True,) if mapped else (False, True):
+            seen = deleted_files([pid], os.stat(tmp_path).st_dev, thorough=thorough)
+            assert seen.used >= MIB or (mapped and seen.hidden)
 
 
 @pytest.mark.parametrize("says_who_shares", [True, False])
@@ -308,8 +284,7 @@ def test_a_process_whose_main_thread_has_ended_is_seen_to_wait_for_its_user() ->
     work = f"fd = os.open('/proc/{os.getpid()}/fd/{read}', os.O_RDONLY)\nthreading.Thread(target=os.read, args=(fd, 1)).start()"
     with headless(work):
         # The kernel refuses for a moment while another child of this process ends.
-        while not seen_to_wait(write):
-            os.sched_yield()
+        until(lambda: seen_to_wait(write))
     os.close(read)
     os.close(write)
 

@@ -1,7 +1,5 @@
 """Whoever looks on hears how much memory a run uses: truly, against its limit, and not too often."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import shutil
@@ -10,7 +8,7 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.backends.wasm.wasm_job import RUNTIME_MB
-from sandbox_kernel.jail.accounting.meter import USAGE_S
+from sandbox_kernel.jail.watch_loop import USAGE_S
 from sandbox_kernel.limits import MIB
 from tests.conftest import need
 

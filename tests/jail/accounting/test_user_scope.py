@@ -1,7 +1,5 @@
 """A scope of our own from the user's service manager: a real systemd where it can run, a stand-in on a real bus elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
@@ -17,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail.accounting.cgroups import ScopeRefused, bus_address, enter_scope, may_ask
-from tests.jail.accounting.control_groups import Host, has_controllers, members, needs_controllers, needs_v2, new_group
+from tests.jail.accounting.control_groups import (
+    Host,
+    has_controllers,
+    members,
+    needs_controllers,
+    needs_v2,
+    new_group,
+    remove,
+)
 from tests.jail.accounting.test_cgroup_place import BOTH, LIMITED_CHILD, NOBODY, child_of, give
 
 pytest.importorskip("jeepney", reason="jeepney, which speaks to the bus, is not installed")
@@ -201,7 +207,7 @@ def test_a_real_systemd_of_a_user_moves_this_process_into_a_delegated_scope(tmp_
         if named.is_dir():  # beside version 1 it keeps its groups here as well
             groups.append(named / groups[0].name)
             groups[1].mkdir()
-            stack.callback(_remove_tree, groups[1])
+            stack.callback(remove, groups[1])
         for group in groups:
             give_all(group)
         script = f"""
@@ -249,14 +255,3 @@ cat'
 def give_all(group: Path) -> None:
     for path in (group, *group.iterdir()):
         os.chown(path, NOBODY, NOBODY)
-
-
-def _remove_tree(group: Path) -> None:
-    deadline = time.monotonic() + 10
-    for path, _, _ in os.walk(group, topdown=False):
-        while os.path.isdir(path):
-            try:
-                os.rmdir(path)
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)

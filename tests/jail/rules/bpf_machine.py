@@ -1,7 +1,5 @@
 """Classic BPF in plain Python: says what the kernel would answer, on any system and for any architecture."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The Landlock tier in the real kernel: a child locks itself down with lockdown.py and leans against each wall."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import marshal
@@ -98,7 +96,7 @@ def _run(
 
 
 def _tier_filter() -> bytes:
-    return build_filter(host_arch(), families=(), shared_ids=True, shared_files=True)
+    return build_filter(host_arch(), families=(), refuse_shared_ids=True, refuse_metadata=True)
 
 
 @contextlib.contextmanager
@@ -136,12 +134,18 @@ def test_a_read_only_folder_is_read_and_executed_but_not_changed(place: _Place) 
     script = place.inside / "script"
     script.write_text("#!/bin/sh\nexit 0\n")
     script.chmod(0o755)
+    (place.inside / "link").symlink_to(place.outside / "file")
     code = """
 i = sys.argv[1]
 print(json.dumps([attempt(read, i + "/file"), attempt(os.listdir, i), os.spawnv(os.P_WAIT, i + "/script", ["s"]),
-  attempt(write, i + "/file"), attempt(os.unlink, i + "/file"), attempt(os.mkdir, i + "/d")]))
+  attempt(write, i + "/file"), attempt(os.unlink, i + "/file"), attempt(os.mkdir, i + "/d"),
+  attempt(read, i + "/link"), attempt(write, i + "/link"), attempt(os.truncate, i + "/file", 0)]))
 """
-    assert _run(code, place.inside, reads=(str(place.inside),)) == ["ok", "ok", 0, "EACCES", "EACCES", "EACCES"]
+    answers = _run(code, place.inside, reads=(str(place.inside),))
+    assert answers[:-1] == ["ok", "ok", 0, *["EACCES"] * 5]  # type: ignore[index]
+    if ABI >= 3:  # before, Landlock does not see truncate
+        assert answers[-1] == "EACCES"  # type: ignore[index]
+        assert (place.inside / "file").read_text() == "as it was"
 
 
 def test_a_single_file_can_be_granted_and_its_neighbours_stay_hidden(place: _Place) -> None:
@@ -151,19 +155,6 @@ i = sys.argv[1]
 print(json.dumps([attempt(read, i + "/file"), attempt(read, i + "/other"), attempt(os.listdir, i)]))
 """
     assert _run(code, place.inside, reads=(str(place.inside / "file"),)) == ["ok", "EACCES", "EACCES"]
-
-
-def test_a_link_inside_does_not_lead_out(place: _Place) -> None:
-    (place.inside / "link").symlink_to(place.outside / "file")
-    code = 'p = sys.argv[1] + "/link"; print(json.dumps([attempt(read, p), attempt(write, p)]))'
-    assert _run(code, place.inside, writes=(str(place.inside),)) == ["EACCES", "EACCES"]
-
-
-@pytest.mark.skipif(ABI < 3, reason="this kernel's Landlock does not see truncate")
-def test_a_file_that_may_be_read_cannot_be_emptied(place: _Place) -> None:
-    code = 'print(json.dumps(attempt(os.truncate, sys.argv[1] + "/file", 0)))'
-    assert _run(code, place.inside, reads=(str(place.inside),)) == "EACCES"
-    assert (place.inside / "file").read_text() == "as it was"
 
 
 @pytest.mark.skipif(ABI < 4, reason="this kernel's Landlock does not see TCP")
@@ -232,7 +223,8 @@ print(json.dumps([attempt(os.chmod, v, 0o777), attempt(os.utime, v, (1, 1)), att
   attempt(os.setpriority, os.PRIO_PROCESS, pid, 19), attempt(os.sched_setaffinity, pid, {0}), attempt(shmget)]))
 """
     answers = _run(code, victim, os.getpid(), writes=(str(place.inside),), filters=(_tier_filter(),))
-    assert answers == ["EPERM"] * 8
+    # Programs set no attributes of any file: here none has them.
+    assert answers == ["EPERM", "EPERM", "ENOTSUP", *["EPERM"] * 5]
     after = victim.stat()
     assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
 

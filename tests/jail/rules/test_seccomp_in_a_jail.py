@@ -4,8 +4,6 @@ The attacks are also made without the filter, where this kernel would let them p
 anyway proves nothing about the filter.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -251,31 +249,38 @@ def test_python_still_has(workload: str) -> None:
     assert _python(WORKLOADS[workload], build_filter(host_arch())) == "done\n"
 
 
-def test_node_with_workers_and_children_still_runs() -> None:
-    if not os.path.realpath(shutil.which("node", path="/usr/bin") or "/").startswith("/usr"):
-        pytest.skip("no node below /usr")
-    code = """
+#: A program of the system, and a command line that prints "done" through threads and children.
+OTHER_PROGRAMS = {
+    "node": [
+        "/usr/bin/node",
+        "-e",
+        """
 const { Worker } = require('worker_threads');
 const { execFileSync } = require('child_process');
 new Worker("require('worker_threads').parentPort.postMessage('do')", { eval: true })
   .on('message', (m) => console.log(m + execFileSync('/bin/echo', ['ne']).toString().trim()));
-"""
-    done = _in_jail(["/usr/bin/node", "-e", code], [build_filter(host_arch())])
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-
-def test_gcc_still_compiles_a_program_with_threads() -> None:
-    if shutil.which("gcc", path="/usr/bin") is None:
-        pytest.skip("no gcc")
-    script = r"""
+""",
+    ],
+    "gcc": [
+        "/bin/bash",
+        "-c",
+        r"""
 cat > a.c <<'END'
 #include <pthread.h>
 #include <stdio.h>
 static void *work(void *_) { puts("done"); return 0; }
 int main(void) { pthread_t t; return pthread_create(&t, 0, work, 0) || pthread_join(t, 0); }
 END
-gcc -pthread a.c -o a && ./a | cat <(cat) && wait"""
-    done = _in_jail(["/bin/bash", "-c", script], [build_filter(host_arch())])
+gcc -pthread a.c -o a && ./a | cat <(cat) && wait""",
+    ],
+}
+
+
+@pytest.mark.parametrize("program", OTHER_PROGRAMS)
+def test_threads_and_children_of_other_programs_still_run(program: str) -> None:
+    if not os.path.realpath(shutil.which(program, path="/usr/bin") or "/").startswith("/usr"):
+        pytest.skip(f"no {program} below /usr")
+    done = _in_jail(OTHER_PROGRAMS[program], [build_filter(host_arch())])
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -324,7 +329,7 @@ import resource
 print(call('prlimit64', os.getppid(), 0, 0, 0), call('setpriority', 0, os.getppid(), 19), call('setpriority', 2, 0, 19))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); before = os.nice(0); print('own', os.nice(1) - before)
 """
-    filter_bytes = build_filter(host_arch(), shared_ids=True)
+    filter_bytes = build_filter(host_arch(), refuse_shared_ids=True)
     assert _python(code, filter_bytes) == "EPERM EPERM EPERM\nown 1\n"
 
 

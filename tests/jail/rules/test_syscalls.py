@@ -1,7 +1,5 @@
 """The table against the kernel's own headers: those installed, and those of both architectures that zig ships."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

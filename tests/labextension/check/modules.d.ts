@@ -7,6 +7,7 @@ export interface Modules {
   '@jupyterlab/apputils': typeof import('@jupyterlab/apputils');
   '@jupyterlab/codemirror': typeof import('@jupyterlab/codemirror');
   '@jupyterlab/coreutils': typeof import('@jupyterlab/coreutils');
+  '@jupyterlab/launcher': { ILauncher: import('@lumino/coreutils').Token<{ add(item: object): unknown }> };
   '@jupyterlab/notebook': typeof import('@jupyterlab/notebook');
   '@jupyterlab/rendermime': typeof import('@jupyterlab/rendermime');
   '@jupyterlab/services': typeof import('@jupyterlab/services');

@@ -1,7 +1,5 @@
 """What may flow through a CONNECT tunnel."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 
@@ -66,21 +64,21 @@ def test_an_encrypted_hello_is_cut_off_although_its_outer_name_is_right(tls_site
     assert "ECH" in door.proxy.violations[0].reason
 
 
+_SSH, _HTTP_2 = b"SSH-2.0-OpenSSH_9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
 @pytest.mark.parametrize(
-    "first",
-    [
-        b"GET / HTTP/1.1\r\nHost: site.test\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x00\x01",
-    ],
-)
-def test_what_is_not_tls_is_refused_on_a_tls_port(site, open_door, first: bytes):
-    door = open_door(site.policy(), limits=site.limits_as(443))
+    ("port", "first"),
+    [(443, b"GET / HTTP/1.1\r\nHost: site.test\r\n\r\n"), (443, _SSH), (443, _HTTP_2), (443, b"\x00\x01"),
+     (80, _HTTP_2), (80, _SSH), (80, b"GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\n"),
+     (80, b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n")],
+)  # fmt: skip
+def test_only_tls_passes_to_a_tls_port_and_only_http_to_a_plain_one(site, open_door, port: int, first: bytes):
+    door = open_door(site.policy(), limits=site.limits_as(port))
     with door.open_tunnel(f"site.test:{site.port}") as raw:
         raw.sendall(first)
-        assert b"403" in door.read_all(raw)
-    assert door.rules == ["not_tls"]
+        answer = door.read_all(raw)
+    assert (b"403" in answer and door.rules == ["not_tls"]) if port == 443 else len(door.rules) == 1
     assert site.seen == []
 
 
@@ -90,24 +88,6 @@ def test_plain_http_in_a_tunnel_is_a_request_to_the_tunnels_host(site, open_door
         raw.sendall(door.get("/", host="evil.test"))
         assert door.read_all(raw).endswith(b"hello")
     assert site.seen[0].all("host") == [f"site.test:{site.port}"]
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9\r\n\r\n",
-        b"GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_only_http_passes_through_a_tunnel_to_a_plain_port(site, open_door, first: bytes):
-    door = open_door(site.policy(), limits=site.limits_as(80))
-    with door.open_tunnel(f"site.test:{site.port}") as raw:
-        raw.sendall(first)
-        door.read_all(raw)
-    assert len(door.rules) == 1
-    assert site.seen == []
 
 
 def test_a_server_that_speaks_first_works_on_a_port_that_a_rule_names(start_server, site, open_door):

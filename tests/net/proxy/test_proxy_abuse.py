@@ -1,7 +1,5 @@
 """A hostile program against the proxy, with raw sockets: N06, N09 and N10 of the attack list."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -105,7 +103,9 @@ GET = b"GET http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\n"
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         b"\x05\x01\x00\r\n\r\n",
         b"CONNECT site.test:PORT HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+        GET + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(2000)) + b"\r\n",
     ],
+    ids=lambda said: repr(said[:60]),
 )
 def test_a_smuggled_or_malformed_request_never_reaches_the_server(site, open_door, request_bytes: bytes):
     door = open_door(site.policy())
@@ -146,15 +146,6 @@ def test_a_broken_chunk_ends_the_request(site, open_door):
     assert door.rules == ["malformed_request"]
     # The head may have been sent on before the chunk was read; nothing of the body follows it.
     assert all((request.body, request.rest) == (b"", b"") for request in site.seen)
-
-
-@pytest.mark.attack("N10", "network")
-def test_a_huge_head_is_refused(site, open_door):
-    door = open_door(site.policy())
-    answer = door.talk(door.get(site.url(), *(f"X-{n}: {'a' * 100}" for n in range(2000))))
-    assert answer.startswith(b"HTTP/1.1 403 ")
-    assert door.rules == ["malformed_request"]
-    assert site.seen == []
 
 
 @pytest.mark.attack("N10", "network")
@@ -208,32 +199,31 @@ def test_a_flood_of_connections_waits_in_the_queue_of_its_own_jail(site, open_do
         assert flooded.talk(flooded.get(site.url())).endswith(b"hello")
     with flooded.connect() as waiting:
         waiting.sendall(flooded.get(site.url()))
-        waiting.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            waiting.recv(1)
         monkeypatch.undo()
         other = open_door(site.policy())
         assert other.talk(other.get(site.url())).endswith(b"hello")
+        # All proxies share one thread: it would have answered the one that waits before the other.
+        waiting.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            waiting.recv(1)
     assert len(site.seen) == 4
 
 
 @pytest.mark.attack("N10", "network")
+@pytest.mark.parametrize(
+    ("said", "answer", "rules"),
+    [(b"GET http://site.test/ HTTP/1.1\r\nX: ", b"HTTP/1.1 403 ", ["malformed_request"]), (b"", b"", [])],
+    ids=["half a head", "nothing"],
+)
 @pytest.mark.slow
-def test_a_head_that_never_ends_is_given_up(site, open_door):
+def test_a_head_that_never_ends_is_given_up_and_silence_is_closed_without_a_word(
+    site, open_door, said: bytes, answer: bytes, rules: list[str]
+):
     door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
     with door.connect() as connection:
-        connection.sendall(b"GET http://site.test/ HTTP/1.1\r\nX: ")
-        assert door.read_all(connection).startswith(b"HTTP/1.1 403 ")
-    assert door.rules == ["malformed_request"]
-
-
-@pytest.mark.attack("N10", "network")
-@pytest.mark.slow
-def test_a_connection_that_says_nothing_is_closed_without_a_word(site, open_door):
-    door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
-    with door.connect() as connection:
-        assert door.read_all(connection) == b""
-    assert door.proxy.violations == ()
+        connection.sendall(said)
+        assert door.read_all(connection)[:13] == answer
+    assert door.rules == rules
 
 
 @pytest.mark.attack("N10", "network")
@@ -264,30 +254,21 @@ def test_a_tls_hello_that_never_ends_is_given_up(site, open_door):
 
 
 @pytest.mark.attack("N10", "network")
-def test_an_idle_tunnel_is_closed(start_server, site, open_door):
-    gone = threading.Event()
+def test_an_idle_tunnel_is_closed_and_a_server_that_never_answers_is_a_504(start_server, site, open_door):
+    gone = threading.Semaphore(0)
 
     def wait(connection: socket.socket) -> None:
-        assert connection.recv(100) == b""
-        gone.set()
+        while connection.recv(100):
+            pass
+        gone.release()
 
     server = start_server(wait)
     policy = site.policy(allowed_domains=(f"site.test:{server.port}",))
     door = open_door(policy, limits=ProxyLimits(idle_timeout_s=0.2))
     with door.open_tunnel(f"site.test:{server.port}") as raw:
         assert door.read_all(raw) == b""
-    assert gone.wait(20)
-
-
-def test_a_server_that_never_answers_is_a_504(start_server, site, open_door):
-    gate = threading.Event()
-    server = start_server(lambda connection: gate.wait(20))
-    policy = site.policy(allowed_domains=(f"site.test:{server.port}",))
-    door = open_door(policy, limits=ProxyLimits(idle_timeout_s=0.2))
-    try:
-        assert door.talk(door.get(f"http://site.test:{server.port}/")).startswith(b"HTTP/1.1 504 ")
-    finally:
-        gate.set()
+    assert gone.acquire(timeout=20)
+    assert door.talk(door.get(f"http://site.test:{server.port}/")).startswith(b"HTTP/1.1 504 ")
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Widgets of a real session, and pages that talk to them through the gate."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +11,12 @@ from sandbox_kernel import ExecResult, Sandbox
 from sandbox_kernel.notebook.frames import frame_comms
 from sandbox_kernel.notebook.frames.frame_comms import FrameComms
 from sandbox_kernel.notebook.frames.gated_pages import GatedPages
+from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 
 SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
 
@@ -59,7 +58,7 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture
 def comms(session: Session) -> FrameComms:
-    return FrameComms(lambda: [session])
+    return FrameComms(lambda: [session], lambda data: False)
 
 
 def connect(comms: FrameComms) -> Page:
@@ -218,6 +217,56 @@ def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
     assert value_of(session, "slider.value") == "3"
 
 
+def test_stop_ends_the_callback_that_runs_and_those_that_wait(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    sleeps = "import time\ndef sleep(change):\n    print('sleeps')\n    time.sleep(25)\nslider.observe(sleep, 'value')"
+    run(session, comms, f"{SLIDER}\n{sleeps}")
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    begun, deliver = threading.Event(), session.deliver
+
+    def noted(
+        message: Any, timeout: float, stop: Any, on_output: Callable[[str, str], object], **rest: Any
+    ) -> ExecResult:
+        return deliver(message, timeout, stop, lambda *text: (begun.set(), on_output(*text))[1], **rest)
+
+    session.deliver = noted  # type: ignore[method-assign, assignment]
+    try:
+        for value in (9, 10, 11):
+            move(page, session, model, value)
+        assert begun.wait(60)
+        comms.interrupt()
+        assert comms._work is not None
+        comms._work.shutdown(wait=True)
+    finally:
+        session.deliver = deliver  # type: ignore[method-assign]
+    ended = ["was ended: interrupted" in str(data["printed"]) for data in page.got if data["type"] == "done"]
+    assert ended == [True] * 3
+    assert value_of(session, "slider.min") == "0"  # the session lives
+
+
+def test_what_a_callback_prints_never_has_our_mark(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, f"{SLIDER}\nslider.observe(lambda _: print('{MARK} allowed'), 'value')")
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    move(page, session, model, 9)
+    assert page.done.wait(60)
+    assert str(page.got[-1]["printed"]).endswith("□ allowed\n")
+
+
+def test_a_state_that_a_callback_lost_is_told_in_the_page(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    ends = "import os, signal\ndef end(change):\n    for name in filter(str.isdigit, os.listdir('/proc')):\n"
+    ends += "        if int(name) not in (1, os.getpid()): os.kill(int(name), signal.SIGKILL)\n    os._exit(3)\n"
+    run(session, comms, f"{SLIDER}\n{ends}slider.observe(end, 'value')")
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    move(page, session, model, 9)
+    assert page.done.wait(60)
+    assert "the session's state is lost" in str(page.got[-1]["printed"])
+
+
 def test_a_page_that_comes_later_gets_the_state_and_another_session_nothing(
     session: Session, comms: FrameComms
 ) -> None:
@@ -298,8 +347,8 @@ def test_a_widget_is_saved_with_its_state(session: Session, comms: FrameComms) -
     saved = str(comms.with_state(view).data["text/html"])
     assert "&quot;value&quot;: 37" in saved
     assert "needs" in saved
-    other = FrameComms(lambda: [session])
-    assert other.with_state(view) is view  # the state is not known here
+    other = FrameComms(lambda: [session], lambda data: False)
+    assert "37" not in str(other.with_state(view).data["text/html"])  # the state is not known here
 
 
 @pytest.mark.parametrize(("sent", "heard"), [(999, 999), (1200, 1000)])

@@ -1,20 +1,21 @@
 """A library stands in a notebook once, and stays there when its cell runs again."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import wait
+from pathlib import Path
 
+import nbformat
 import pytest
 
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, cells_gone
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, cells_gone, with_libraries
 from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput
 from sandbox_kernel.receipt import MIME as RECEIPT
-from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY, SERVED_VARIABLE, packed_library
 
 A, B = "aa" * 32, "bb" * 32
 
@@ -22,7 +23,7 @@ A, B = "aa" * 32, "bb" * 32
 def kept(*names: str) -> NotebookLibraries:
     libraries = NotebookLibraries()
     for name in names:
-        assert libraries.take({LIBRARY: {"sha256": name, "title": "x"}, "text/html": "x"})
+        assert libraries.take({LIBRARY: {"sha256": name, "title": "x", "gzip": ""}})
     return libraries
 
 
@@ -46,6 +47,16 @@ def test_the_first_frame_brings_the_library_and_later_ones_do_not() -> None:
     assert shown(libraries, "one 1", A) == [A]
     assert shown(libraries, "one 1", A) == []
     assert shown(libraries, "two 2", A, B) == [B]
+
+
+def test_the_library_of_a_title_is_made_once_however_many_a_program_sends() -> None:
+    made: list[str] = []
+    libraries = NotebookLibraries(made.append)
+    for number in range(20):
+        for title in ("plotly", "widget a"):
+            libraries.take({LIBRARY: {"sha256": f"{number:064}", "title": title, "gzip": ""}})
+    wait(libraries.making())
+    assert made == ["plotly", "widget a"]
 
 
 @pytest.mark.parametrize("metadata", [{"cellId": "one"}, {"cellId": "two", "deletedCells": ["one", 3]}], ids=str)
@@ -85,17 +96,27 @@ def figure():
 class Listener(Door):
     """A page that listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_page: bool = False) -> None:
+        self.is_page = is_page
         self.seen: list[str] = []
+        self.told: list[str] = []
+        self.data: list[Mapping[str, object]] = []
 
     def stream(self, name: str, text: str) -> None:
         self.seen.append(text)
+
+    def library(self, made: Mapping[str, object]) -> None:
+        self.told.append(str(made["title"]))
+
+    def watched(self) -> bool:
+        return self.is_page
 
     def message(self, message: Message) -> None:
         if isinstance(message, ClearOutput):
             self.seen.append("clear")
         else:
             data = getattr(message, "data", {})
+            self.data.append(data)
             names = {LIBRARY: "library", FRAME: "frame", RECEIPT: "receipt"}
             self.seen += [name for mime, name in names.items() if mime in data]
 
@@ -111,10 +132,10 @@ def state() -> Iterator[NotebookState]:
     opened.close()
 
 
-def run(state: NotebookState, cell: str, number: int, text: str) -> list[str]:
+def run(state: NotebookState, cell: str, number: int, text: str, door: Listener | None = None) -> list[str]:
     """Run a cell as a page does that has the outputs of its last run removed; return what the page gets."""
     state.libraries.gone([cell])
-    door = Listener()
+    door = door or Listener()
 
     async def go() -> None:
         execution = CellExecution(state, door, no_input, asyncio.Event(), number, cell)  # type: ignore[arg-type]
@@ -126,7 +147,7 @@ def run(state: NotebookState, cell: str, number: int, text: str) -> list[str]:
 
 def test_a_frame_does_not_wait_for_megabytes_that_the_page_has(state: NotebookState) -> None:
     run(state, "made", 1, SHOW)
-    assert run(state, "one", 2, "figure()") == ["library", "frame", "receipt"]
+    assert run(state, "one", 2, "figure()") == ["frame", "library", "receipt"]
     assert run(state, "two", 3, "figure()") == ["frame", "receipt"]
     assert run(state, "one", 4, "figure(); figure()") == ["frame", "frame", "library", "receipt"]
     assert run(state, "one", 5, "figure(); 1 / 0")[:2] == ["frame", "library"]
@@ -136,4 +157,70 @@ def test_a_loop_that_clears_its_figure_leaves_the_library_in_the_notebook(state:
     run(state, "made", 1, SHOW)
     loop = "for _ in range(2):\n    figure()\n    clear_output()\nfigure()"
     seen = run(state, "one", 2, loop)
-    assert seen == ["library", "frame", "clear", "frame", "clear", "frame", "library", "receipt"]
+    assert seen == ["frame", "clear", "frame", "clear", "frame", "library", "receipt"]
+
+
+USE = f"""from IPython.display import display
+from sandbox_guest.python.interactive.widgets import LIBRARIES
+display({{"{FRAME}": {{"html": "<b>x</b>", "libraries": [LIBRARIES.named("ipywidgets")]}}}}, raw=True)
+"""
+
+
+@pytest.fixture
+def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "sandbox-kernel" / "libraries"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", [True, False], ids=["with our extension", "without"])
+def test_code_that_this_machine_can_make_again_is_told_and_not_saved(
+    state: NotebookState, own_store: Path, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    monkeypatch.setenv(SERVED_VARIABLE, "1" if served else "")
+    page = Listener(is_page=True)
+    library = [] if served else ["library"]
+    assert run(state, "one", 1, USE, page) == [*library, "frame", "receipt"]
+    assert page.told == (["ipywidgets"] if served else [])
+    wait(state.libraries.making())
+    [name] = [file.name for file in own_store.iterdir()]
+    packed = packed_library(name)
+    assert packed is not None
+    assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == name
+
+
+def test_a_small_cell_waits_for_no_library_and_no_other_thread(
+    state: NotebookState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("done_before", "_in_thread"):
+        monkeypatch.delattr(f"sandbox_kernel.notebook.execution.{name}")
+    assert run(state, "one", 1, "x = 1") == ["receipt"]
+
+
+@pytest.mark.slow
+def test_the_notebook_holds_the_code_where_that_is_asked_for(state: NotebookState, own_store: Path) -> None:
+    assert run(state, "one", 1, USE) == ["frame", "receipt"]
+    assert run(state, "two", 2, f"%sandbox --self-contained\n{USE}") == ["frame", "library", "receipt"]
+    assert run(state, "three", 3, USE) == ["frame", "receipt"]
+
+
+@pytest.mark.slow
+def test_an_export_has_the_code_that_a_batch_run_only_names(state: NotebookState, own_store: Path) -> None:
+    door = Listener()
+    assert run(state, "", 1, USE, door) == ["frame", "receipt"]
+    outputs = [nbformat.v4.new_output("display_data", data=dict(data)) for data in door.data]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)])
+    assert len(str(notebook)) < 10_000
+    made, _ = with_libraries(notebook, {})
+    html = made.cells[0].outputs[0].data["text/html"]
+    assert html.count("&quot;keep&quot;") == 1
+    assert html.count("<iframe") == 2
+
+
+@pytest.mark.slow
+def test_code_that_a_program_chose_never_comes_into_the_store(state: NotebookState, own_store: Path) -> None:
+    run(state, "made", 1, SHOW.replace('"title": "x"', '"title": "ipywidgets"'))
+    assert run(state, "one", 2, "figure()") == ["frame", "library", "receipt"]
+    assert NAME not in [file.name for file in own_store.iterdir()]
+    assert packed_library(NAME) is None

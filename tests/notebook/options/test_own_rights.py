@@ -1,7 +1,5 @@
 """LineSetting of cells ask for rights: what is one, who gives it, and what is remembered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -25,7 +23,7 @@ from tests.workspace.overlay.conftest import project as project
 DEFAULTS = CellOptions(here=".")
 #: The rows of the table that ask for a right. A new row is one until it is marked as harmless; then it is written here.
 RIGHTS = {"--allow-net", "--mount", "--gpu", "--gpu-memory", "--here", "--policy", "--python",
-          "apply", "discard", "allow", "functions", "save", "load", "autosave", "recover"}  # fmt: skip
+          "apply", "discard", "allow", "install", "functions", "save", "load", "autosave", "recover"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +69,8 @@ def test_every_row_of_the_table_is_decided() -> None:
         ("%sandbox --gpu all", "--gpu all"),
         ("%sandbox --gpu-memory 4G", "--gpu-memory 4G"),
         ("%sandbox --policy build", "--policy build"),
-        ("%sandbox --python /usr/bin/python3", "--python /usr/bin/python3"),
+        ("%sandbox --python 3.12", "--python 3.12"),
+        ("%%sandbox --backend dask --session dask\n1", "--backend dask"),
         ("%sandbox apply", "%sandbox apply"),
         ("%sandbox --timeout 5s\n%sandbox apply .git/hooks/pre-commit", "%sandbox apply .git/hooks/pre-commit"),
         ("%sandbox discard 'a b'", "%sandbox discard 'a b'"),
@@ -180,14 +179,38 @@ def test_a_preset_that_gives_more_than_the_kernel_has_is_a_right() -> None:
     assert rights.lacking(parse_cell("%sandbox --policy strict", strict), strict) == ()
 
 
-def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("%sandbox --mount {link}:/d", ""),
+        ("%sandbox --here {link}", ""),
+        ("%sandbox --policy {link}.toml", '[[mounts]]\nhost = "{link}"\nguest = "/d"\n'),
+        ("%sandbox --policy {link}.toml", '[[allowedPaths]]\npath = "{link}"\nmode = "readWrite"\n'),
+    ],
+)
+def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path, line: str, policy: str) -> None:
     link, rights = tmp_path / "data", LineRights(LineSetting.ASK)
+    line = line.format(link=link)
+    (tmp_path / "data.toml").write_text(policy.format(link=link))
     link.symlink_to("/usr")
-    rights.allow(lacking(f"%sandbox --mount {link}:/d"))
-    assert lacking(f"%sandbox --mount {link}:/d", rights) == ()
+    rights.allow(lacking(line))
+    assert lacking(line, rights) == ()
     link.unlink()
     link.symlink_to("/etc")
-    assert lacking(f"%sandbox --mount {link}:/d", rights) == ("--mount /etc:/d",)
+    (asked,) = lacking(line, rights)
+    assert "/etc" in asked and str(link) not in asked.replace(f"{link}.toml", "")
+
+
+def test_the_question_for_an_interpreter_says_that_it_is_started_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "venv").mkdir()
+    for written in ("venv", "./venv", f"{tmp_path}/venv"):
+        assert lacking(f"%sandbox --python {written}") == (
+            f"--python {tmp_path}/venv (started outside of the sandbox, once)",
+        )
+    assert lacking("%sandbox --python 3.12") == ("--python 3.12",)
 
 
 def test_what_is_shown_has_no_invisible_letter_no_line_break_and_shows_its_end() -> None:
@@ -248,6 +271,20 @@ def test_an_answer_is_remembered_for_a_path_and_these_rights_alone(tmp_path: Pat
     kept.parent.chmod(0o777)
     LineRights(LineSetting.ASK, here).allow(["a new right"])
     assert "a new right" not in kept.read_text(), "others could change it"
+
+
+def test_a_line_that_a_press_wrote_is_remembered_where_the_notebook_has_its_rights(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "a.ipynb")
+    notebook.state.rights = LineRights(notebook=path)
+    for line in ("%sandbox --here", "%sandbox --mount /etc:/data"):
+        assert press(notebook, "keep-line", line=line)["status"] == "ok"
+    later = LineRights(notebook=path)
+    fresh = CellOptions()
+    assert later.lacking(parse_cell("%sandbox --here", fresh), fresh) == ()
+    assert later.lacking(parse_cell("%sandbox --here /etc", fresh), fresh) == ("--here /etc",)
+    assert lacking("%sandbox --mount /etc:/data", later)
 
 
 def test_the_answers_of_few_notebooks_are_remembered(

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language, SandboxError
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.accounting.cgroups import page_memory_mb
 from sandbox_kernel.model.units import duration_text, parse_bytes, parse_duration, size_text
-from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
+from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
 from sandbox_kernel.notebook.options.parse_cell import (
     MAX_LINE,
     MAX_LINES,
     MAX_REPEATS,
     LineCommand,
+    first_defaults,
+    keep_user_limits,
     parse_cell,
     parse_line,
     parse_magic,
@@ -26,6 +29,7 @@ from sandbox_kernel.notebook.options.parse_cell import (
 )
 from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.util.values import dataclass
 
 NONE = CellOptions()
@@ -282,6 +286,31 @@ def test_a_default_that_does_not_fit_the_language_of_a_cell_is_left_out():
     assert cell("%%sandbox js\n1", defaults).options == CellOptions(language=Language.JAVASCRIPT, session="s")
 
 
+PAGE = {"JPY_SESSION_NAME": "/home/a/b.ipynb"}
+
+
+def test_a_kernel_in_a_page_begins_with_more_time_and_memory_than_one_in_a_batch_run_or_of_an_agent():
+    assert first_defaults({}) == first_defaults({**PAGE, "SANDBOX_KERNEL_LINES": "locked"}) == NONE
+    found = first_defaults(PAGE)
+    assert (found.timeout_s, found.memory_mb) == (600, page_memory_mb())
+    found = first_defaults({**PAGE, "SANDBOX_KERNEL_SPEC_OPTIONS": "--memory 1G", "SANDBOX_KERNEL_OPTIONS": "--cpu 5s"})
+    assert (found.timeout_s, found.memory_mb, found.cpu_seconds) == (600, 1024, 5)
+
+
+def test_limits_for_all_notebooks_are_those_of_the_next_kernel_in_a_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("SANDBOX_KERNEL_OPTIONS", raising=False)
+    keep_user_limits(CellOptions(timeout_s=60, memory_mb=700, session="a"))
+    assert first_defaults(PAGE) == CellOptions(timeout_s=60, memory_mb=700)
+    assert first_defaults({}) == NONE
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", "--memory 1G")
+    with pytest.raises(InvalidRequest, match="installed with limits of its own"):
+        keep_user_limits(CellOptions(memory_mb=700))
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    with pytest.raises(InvalidRequest, match="no private folder"):
+        keep_user_limits(CellOptions(memory_mb=700))
+
+
 def test_reset_forgets_the_defaults():
     assert cell("%sandbox reset", CellOptions(timeout_s=1.0)).defaults == NONE
 
@@ -323,7 +352,10 @@ def test_line_commands_are_read(line, expected):
         ("pyton", "did you mean python?"),
         ("--restart", "unknown option '--restart'; did you mean %sandbox restart?"),
         ("redo 0", "%sandbox redo '0' must be a whole number from 1 upwards"),
-        ("checkout", "%sandbox checkout needs a name"),
+        ("checkout 4", "%sandbox checkout is %sandbox go 4"),
+        ("checkpoints", "%sandbox checkpoints is %sandbox tree"),
+        ("histroy", "did you mean %sandbox tree?"),
+        ("goto", "%sandbox goto is %sandbox go"),
         ("tree 3", "unsupported language '3'"),
         ("restart rust --session a", "runs fresh"),
         ("restart --kepp", "%sandbox restart --keep"),
@@ -352,8 +384,9 @@ def test_help_shows_the_options_and_runs_nothing_but_is_a_value_after_an_option(
     assert not plan.commands
 
 
-def test_go_is_a_command_before_a_number_and_else_the_language():
-    assert parse_line("go 3") == LineCommand(name="go", count=3)
+def test_go_is_a_command_before_a_state_and_else_the_language():
+    for state in ("3", "[3]", "best"):
+        assert parse_line(f"go {state}") == LineCommand(name="go", target=state)
     for line in ("go", "--timeout 5s go", "go --timeout 5s"):
         assert parse_line(line).options.language is Language.GO
     shown = parse_line("go --timeout 5s").options.words()
@@ -400,9 +433,7 @@ def test_sizes_and_durations_are_read_back_as_they_were_written(size, millisecon
     assert parse_duration(duration_text(milliseconds / 1000), "--timeout") == pytest.approx(milliseconds / 1000)
 
 
-@pytest.mark.parametrize(
-    "line", ["checkpoint before training", "checkout before training", "checkpoint before 3 rounds"]
-)
+@pytest.mark.parametrize("line", ["checkpoint before training", "go before training", "checkpoint before 3 rounds"])
 def test_a_name_of_two_words_without_quotes_is_refused_with_the_right_form(line: str) -> None:
     command, _, name = line.partition(" ")
     with pytest.raises(InvalidRequest) as caught:
@@ -433,6 +464,10 @@ class Wider(SandboxPolicy):
 def test_a_field_that_a_policy_gets_later_is_shown_by_itself() -> None:
     assert ("camera", "True") in policy_rows(Wider(camera=True))
     assert policy_rows(Wider()) == policy_rows(SandboxPolicy())
+
+
+def test_a_notebook_keeps_a_session_for_each_language_that_has_a_worker() -> None:
+    assert set(ENGINES) == SESSION_LANGUAGES
 
 
 def test_a_file_without_an_ending_is_still_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

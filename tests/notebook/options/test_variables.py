@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language
-from sandbox_kernel.notebook.options.variables import MarkedOutput, encode, with_variables
+from sandbox_kernel.notebook.options.variables import MarkedOutput, encode, encode_all, with_variables
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(alphabet=st.characters(codec="utf-8")),
@@ -39,20 +39,12 @@ def test_a_text_goes_through_python_and_comes_back(text):
 
 
 @pytest.mark.parametrize("text", ["plain", "two words", "it's", '"q"', "a\nb", "tab\t\\back", "ünï", "$HOME `id`", ""])
-def test_a_text_goes_through_a_shell_and_comes_back(text):
+def test_a_text_goes_through_a_shell_and_comes_back_beside_others(text):
     marked = MarkedOutput()
-    code = with_variables(Language.COMMAND, '\ny="$x"', {"x": encode("x", text)}, ("y",), marked.mark)
-    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)
-    assert marked.feed(done.stdout) == ""
-    assert marked.values(Language.COMMAND, ("y",)) == {"y": text.rstrip("\n")}
-
-
-def test_several_values_come_out_of_a_shell():
-    marked = MarkedOutput()
-    code = with_variables(Language.COMMAND, "a=1\nb='x y'\necho hi", {}, ("a", "b"), marked.mark)
+    code = with_variables(Language.COMMAND, '\ny="$x"\nz=1\necho hi', {"x": encode("x", text)}, ("y", "z"), marked.mark)
     done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)
     assert marked.feed(done.stdout) == "hi\n"
-    assert marked.values(Language.COMMAND, ("a", "b")) == {"a": "1", "b": "x y"}
+    assert marked.values(Language.COMMAND, ("y", "z")) == {"y": text.rstrip("\n"), "z": "1"}
 
 
 def test_no_line_moves_when_the_first_line_is_ours():
@@ -125,3 +117,17 @@ def test_python_prints_nan_as_an_error_and_not_as_a_value():
     marked = MarkedOutput()
     marked.feed(f'\n{marked.mark}{{"x": NaN}}')
     assert math.isnan(marked.values(Language.PYTHON, ("x",))["x"])
+
+
+def test_the_variables_of_one_cell_are_read_until_they_are_too_much():
+    read = []
+
+    def values():
+        for number in range(64):
+            read.append(number)
+            yield f"v{number}", "x" * (4_000_000)
+
+    with pytest.raises(InvalidRequest, match="with the others more than 12582912 characters"):
+        encode_all(values())
+    assert len(read) == 4
+    assert encode_all([("a", 1), ("b", [2])]) == {"a": "1", "b": "[2]"}

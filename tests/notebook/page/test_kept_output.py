@@ -24,11 +24,12 @@ def parent(request, client="page"):
 
 
 def kept_with(*messages, request="r1"):
-    kept, order = KeptOutput(), []
+    sent = []
+    kept = KeptOutput(lambda kind, content, _: sent.append((kind, content)))
     kept.begin(parent(request), "cell-1", "x = 1", 3)
-    for number, (kind, content) in enumerate(messages):
-        kept.send(kind, content, parent(request), lambda number=number: order.append(number))
-    assert order == list(range(len(messages)))
+    for kind, content in messages:
+        kept.send(kind, content, parent(request))
+    assert sent == list(messages)
     return kept, Comm(kept)
 
 
@@ -65,11 +66,12 @@ def test_what_is_kept_is_bounded():
 
 
 def test_messages_of_other_requests_are_only_sent():
-    kept, comms = kept_with()
     sent = []
-    kept.send("stream", {"name": "stdout", "text": "x"}, {}, lambda: sent.append(1))
-    assert sent == [1]
-    assert comms.ask()[0]["messages"] == []
+    kept = KeptOutput(lambda *message: sent.append(message))
+    kept.begin(parent("r1"), "cell-1", "x = 1", 3)
+    kept.send("stream", {"name": "stdout", "text": "x"}, {})
+    assert sent == [("stream", {"name": "stdout", "text": "x"}, {})]
+    assert Comm(kept).ask()[0]["messages"] == []
 
 
 @pytest.mark.parametrize(("values", "cut"), [(MAX_CHARACTERS // 8 - 100, False), (MAX_CHARACTERS // 8, True)])

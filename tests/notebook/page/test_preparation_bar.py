@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -92,9 +93,9 @@ class Box:
         self.ready = True
         on_progress(progress(1.0))
 
-    async def arun(self, code, language, *, on_output, **options):
+    async def perform(self, request, events, cancel):
         self.ran += 1
-        on_output("stdout", "1\n")
+        events.on_output("stdout", "1\n")
         return ExecResult()
 
 
@@ -170,24 +171,23 @@ def test_a_language_that_cannot_be_made_ready_is_an_error_with_its_reason(box):
     assert box.ran == 0
 
 
-def test_the_panel_of_a_running_cell_does_not_count_the_preparation(monkeypatch):
-    monkeypatch.setattr(execution, "PANEL_AFTER_S", 0.0)
-    page, panels = Page(), []
-    page.live = lambda timeout_s, stop: panels.append(timeout_s)
+def test_the_time_of_a_running_cell_counts_neither_the_preparation_nor_the_wait_for_an_answer(monkeypatch):
+    page, told, clock = Page(), [], Mock(now=0.0)
+    page.progress = lambda made: told.append((made.elapsed_s, made.timeout_s))
+    clock.time = lambda: clock.now
+    monkeypatch.setattr(execution.asyncio, "get_running_loop", lambda: clock)
 
-    async def turn_of_the_loop():
-        done = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.001, done.set)
-        await done.wait()
+    def look(now):
+        clock.now = now
+        clock.call_later.call_args[0][1]()
 
-    async def go():
-        timer = execution._PanelTimer(page, 5.0, asyncio.Event())
-        timer.hold(over=False)
-        await turn_of_the_loop()
-        before = list(panels)
-        timer.hold(over=True)
-        await turn_of_the_loop()
-        timer.close()
-        return before
-
-    assert (asyncio.run(go()), panels) == ([], [5.0])
+    timer = execution._ProgressTimer(page, 5.0, None)
+    timer.hold(over=False)
+    clock.call_later.return_value.cancel.assert_called()
+    clock.now = 10.0
+    timer.hold(over=True)
+    look(11.0)
+    with timer.still():
+        look(18.0)
+    look(19.0)
+    assert told == [(1.0, 5.0), (1.0, 5.0), (2.0, 5.0)]

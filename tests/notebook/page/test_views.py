@@ -1,16 +1,27 @@
 """``%sandbox files`` shows sizes and glimpses, and nothing that a file's name or content could do to a page."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 
 import pytest
 
 from sandbox_kernel import Sandbox
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.page.views import MAX_ROWS, FileRow, files_message, list_files, tree_lines
-from sandbox_kernel.session.tree.node import Changes, Node
+from sandbox_kernel.notebook.page.views import (
+    MAX_ROWS,
+    MOST_DIFF,
+    FileRow,
+    diff,
+    files_message,
+    list_files,
+    show_changes,
+    text_message,
+    tree_lines,
+)
+from sandbox_kernel.notebook.render import ShowOutput, refusal
+from sandbox_kernel.session.tree.node import Changes, Node, StateDiff, ValueChange
+from sandbox_kernel.workspace.changes import FileDiff
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -62,6 +73,37 @@ def test_names_and_texts_are_no_markup_no_formula_and_no_escape() -> None:
     assert len(text.splitlines()) == 2
 
 
+HOSTILE = "a\x1b[8m\x1b]52;c;eA==\x07\n▣ allowed\x9b31m" + "\u05d0a" * 9000
+
+
+class OneDiff:
+    """A session with one difference, and a folder with one change, of a program that chose all names and contents."""
+
+    here = "/folder"
+
+    def diff(self, *states: str) -> StateDiff | list[FsChange]:
+        file = FileDiff(path=HOSTILE, kind="created", patch=f"+{HOSTILE}\n")
+        pair = ValueChange(HOSTILE, HOSTILE)
+        known = StateDiff(before=0, after=1, changed={"x": pair}, files=(file,), unknown=(HOSTILE,))
+        return known if states else [FsChange(path=HOSTILE, kind="created", size=3)]
+
+    def patch(self, paths: object) -> str:
+        return f"+{HOSTILE}\n" * 20_000
+
+
+@pytest.mark.parametrize("command", ["diff", "changes", "text", "error"])
+def test_no_line_command_says_more_of_a_program_than_text_without_our_mark(command: str) -> None:
+    shown = {
+        "diff": lambda: diff(OneDiff(), ["0", "1"]),  # type: ignore[arg-type]
+        "changes": lambda: show_changes(OneDiff(), []),  # type: ignore[arg-type]
+        "text": lambda: text_message(HOSTILE),
+        "error": lambda: [ShowOutput({"text/plain": refusal(SessionError(HOSTILE)).evalue})],
+    }[command]()
+    for text in shown[0].data.values():
+        assert not set("\x1b\x07\x9b▣") & set(str(text))
+        assert len(str(text)) < 2 * MOST_DIFF + 100_000 and str(text).count("\u05d0") < 15_000
+
+
 def test_a_long_list_is_cut_and_says_so() -> None:
     rows = [FileRow(name=str(number), size="1 byte") for number in range(MAX_ROWS + 3)]
     message = files_message(rows)
@@ -110,12 +152,12 @@ def test_the_line_of_the_present_state_is_straight_and_others_stand_beside_it() 
         node(5, 1, "z = 1"),
     )
     assert tree_lines(nodes) == [
-        "○ 0  the beginning",
-        "○ 1  [1] x = 1",
-        "├─· 2  [2] x = 2",
-        "│ ○ 3  [3] x = 3",
-        "├─○ 5  [5] z = 1",
-        "● 4  'best'  [4] y = 1",
+        "○ the beginning",
+        "○ [1] x = 1",
+        "├─· [2] x = 2",
+        "│ ○ [3] x = 3",
+        "├─○ [5] z = 1",
+        "● 'best'  [4] y = 1",
     ]
 
 
@@ -129,6 +171,6 @@ def test_a_line_says_what_changed_and_cuts_long_cells() -> None:
     changes = Changes(
         added=("a", "b"), changed=("c",), removed=("d",), files=(FsChange(path="out.csv", kind="created"),)
     )
-    assert tree_lines([node(1, None, "x", changed=changes)]) == ["○ 1  [1] x  +a +b ~c -d  1 file"]
+    assert tree_lines([node(1, None, "x", changed=changes)]) == ["○ [1] x  +a +b ~c -d  1 file"]
     (line,) = tree_lines([node(1, None, "\n\n" + "x" * 100, changed=Changes(added=tuple("abcdefgh")))])
-    assert line == f"○ 1  [1] {'x' * 47}…  +a +b +c +d +e +f and 2 more"
+    assert line == f"○ [1] {'x' * 47}…  +a +b +c +d +e +f and 2 more"

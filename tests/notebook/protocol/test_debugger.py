@@ -41,15 +41,11 @@ def stopped_threads(debugger):
     return asyncio.run(debugger.answer({"command": "debugInfo", "seq": 2}))["body"]["stoppedThreads"]
 
 
-def test_as_many_threads_as_may_stand_are_told_to_a_page(attached):
+def test_as_many_threads_as_may_stand_are_told_to_a_page_and_of_forged_stops_the_newest(attached):
     debugger, _, on_event = attached
     for number in range(MAX_THREADS):
         on_event(DebugEvent("stopped", {}, (number,)))
     assert stopped_threads(debugger) == [*range(MAX_THREADS)]
-
-
-def test_forged_stops_are_kept_for_no_more_threads_than_that_and_the_newest_stay(attached):
-    debugger, _, on_event = attached
     for begin in range(0, 50 * MAX_THREADS, MAX_THREADS):
         on_event(DebugEvent("stopped", {}, tuple(range(begin, begin + MAX_THREADS))))
     assert stopped_threads(debugger) == [*range(49 * MAX_THREADS, 50 * MAX_THREADS)]

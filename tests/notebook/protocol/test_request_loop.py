@@ -1,7 +1,5 @@
 """The loop of the protocol over real sockets, with a kernel whose answers the test decides."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
@@ -29,7 +27,16 @@ class Kernel:
         self.comms: list[str] = []
 
     async def answer(self, kind: str, content: Any) -> Any:
-        return {"status": "ok"} if kind in ("kernel_info_request", "shutdown_request") else None
+        stopped = self.gates.setdefault("stopped", asyncio.Event())
+        if kind == "sandbox_request":
+            await stopped.wait()
+        if kind == "interrupt_request":
+            stopped.set()
+        return None if kind == "unknown_request" else {"status": "ok"}
+
+    @property
+    def cells(self) -> Any:
+        return self
 
     async def execute(self, request: Request) -> Any:
         code = request.content["code"]
@@ -194,18 +201,7 @@ def test_a_comm_message_reaches_the_kernel_while_a_cell_runs(served) -> None:
     served(ask)
 
 
-def test_comm_messages_are_handled_in_the_order_in_which_they_were_sent(served) -> None:
-    def ask(client: Client, kernel: Kernel) -> None:
-        for name in "abc":
-            client.send(client.shell, "comm_msg", {"comm_id": name, "data": {}})
-        client.send(client.shell, "execute_request", cell("1"))
-        client.replies(client.shell, 1)
-        assert kernel.comms == ["a", "b", "c"]
-
-    served(ask)
-
-
-def test_a_quiet_comm_message_does_not_make_the_kernel_busy(served) -> None:
+def test_comm_messages_are_handled_in_order_and_a_quiet_one_does_not_make_the_kernel_busy(served) -> None:
     def ask(client: Client, kernel: Kernel) -> None:
         assert client.iopub.poll(PATIENCE_MS)  # the welcome: from now on nothing is missed
         for name in ("quiet", "other"):
@@ -214,5 +210,13 @@ def test_a_quiet_comm_message_does_not_make_the_kernel_busy(served) -> None:
         heard = client.heard(until="execute_request:idle")
         assert heard == [(kind, state) for kind in ("comm_msg", "execute_request") for state in ("busy", "idle")]
         assert kernel.comms == ["quiet", "other"]
+
+    served(ask)
+
+
+def test_an_interrupt_does_not_wait_for_what_was_asked_before_it_on_the_control_channel(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        sent = [client.send(client.control, kind) for kind in ("sandbox_request", "interrupt_request")]
+        assert list(client.replies(client.control, 2)) == sent[::-1]
 
     served(ask)

@@ -1,17 +1,16 @@
 """Output after the end of its cell reaches the cell's own listener, and so much of it and no more."""
 
-from __future__ import annotations
-
 from sandbox_kernel.session.cell.displays import (
     COMM,
     MAX_CELLS,
-    MAX_COMMS,
+    MAX_COMM_MESSAGES,
     MAX_LATE_MESSAGES,
     MAX_LATE_TEXT,
     BackgroundOutput,
     SessionDisplay,
 )
 from sandbox_kernel.session.worker.messages import DisplayShown, LateText
+from sandbox_kernel.untrusted.sanitize import MAX_WORK
 
 
 class Heard:
@@ -42,7 +41,7 @@ def test_text_reaches_its_own_cell_only() -> None:
     late.take(LateText(1, "stderr", "a"))
     late.take(LateText(3, "stdout", "to nobody"))
     assert (one.said, two.said) == ([("stderr", "a")], [])
-    assert (late.knows(1), late.knows(3), late.listens) == (True, False, True)
+    assert (late.knows(1), late.knows(3)) == (True, False)
 
 
 def test_a_display_is_cleaned_and_belongs_to_the_life_of_the_session() -> None:
@@ -58,9 +57,9 @@ def test_a_display_is_cleaned_and_belongs_to_the_life_of_the_session() -> None:
 def test_a_message_of_a_widget_is_handed_on_as_one_and_bounded() -> None:
     late, heard = BackgroundOutput("worker"), Heard()
     late.follow(1, heard)
-    for _ in range(MAX_COMMS + 9):
+    for _ in range(MAX_COMM_MESSAGES + 9):
         late.take(DisplayShown(1, 0, "display", {COMM: {"kind": "comm_msg"}}, {}, None, 10))
-    assert len(heard.shown) == MAX_COMMS
+    assert len(heard.shown) == MAX_COMM_MESSAGES
     assert {(item.kind, item.worker_id) for item in heard.shown} == {("comm", "worker")}
 
 
@@ -78,6 +77,14 @@ def test_too_much_of_any_kind_is_cut_once() -> None:
         assert sum(len(text) for _, text in heard.said) <= MAX_LATE_TEXT
         assert len(heard.said) <= MAX_LATE_MESSAGES
         assert len(heard.shown) <= 2
+
+
+def test_what_a_page_draws_after_the_end_of_a_cell_is_bounded_as_what_the_cell_shows() -> None:
+    late, heard = BackgroundOutput("worker"), Heard()
+    late.follow(1, heard)
+    for _ in range(9):
+        late.take(DisplayShown(1, 0, "display", {"text/latex": f"${'x' * 9000}$"}, {}, None, 10))
+    assert (len(heard.shown), heard.cuts) == (MAX_WORK // 180_000, 1)
 
 
 def test_old_cells_are_forgotten() -> None:

@@ -1,7 +1,5 @@
 """Who is asked by ``input()``: functions of one or two arguments, and answers that no program could read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stopping a cell: KeyboardInterrupt where it can be had, a rollback where the cell does not end."""
 
-from __future__ import annotations
-
 import asyncio
 import textwrap
 import threading
@@ -55,21 +53,17 @@ def test_an_await_that_was_interrupted_does_not_go_on_in_a_later_cell(session: S
     assert value(session, "other.done(), other.cancelled()") == "(True, False)"
 
 
-def test_an_interrupted_await_says_where_the_cell_waited_and_not_where_the_loop_did(session: Session) -> None:
-    code = "import asyncio\nasync def wait():\n    print('go\\n', end='')\n    await asyncio.sleep(1000)\nawait wait()"
-    result = interrupted(session, code)
-    assert "await wait()" in result.stderr
-    assert "in wait()" in result.stderr
-    for frame_of_the_loop in ("run_until_complete", "run_forever", "_run_once", "run_to_end"):
-        assert frame_of_the_loop not in result.stderr
-
-
-def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
+def test_an_interrupted_cell_says_where_it_was_and_not_where_the_loop_did(session: Session) -> None:
     # One statement: between two of them the interrupt would meet IPython.
     result = interrupted(session, "import time\nif time:\n    print('go\\n', end='')\n    time.sleep(1000)")
     assert result.error is not None
     assert result.error.ename == "KeyboardInterrupt"
     assert "Cell In[1], line" in result.stderr
+    code = "import asyncio\nasync def wait():\n    print('go\\n', end='')\n    await asyncio.sleep(1000)\nawait wait()"
+    result = interrupted(session, code)
+    assert "await wait()" in result.stderr and "in wait()" in result.stderr
+    for frame_of_the_loop in ("run_until_complete", "run_forever", "_run_once", "run_to_end"):
+        assert frame_of_the_loop not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -112,12 +106,15 @@ def test_an_interrupt_while_the_cell_waits_for_input(session: Session, value: Va
     assert value(session, "x, y") == "(1, 'answer')"
 
 
-def test_a_keyboard_interrupt_of_the_one_who_is_asked_interrupts_the_cell(session: Session) -> None:
+def test_a_keyboard_interrupt_of_the_one_who_is_asked_interrupts_the_cell_and_one_between_cells_nothing(
+    session: Session,
+) -> None:
     def refuse(prompt: str, password: bool) -> str:
         raise KeyboardInterrupt
 
     result = session.run("input()", on_input=refuse)
     assert result.status is Status.INTERRUPTED
+    assert session.interrupt() is False, "nothing runs"
     assert session.run("1").ok
 
 
@@ -131,11 +128,6 @@ def test_the_users_thinking_time_is_not_the_cells(session: Session) -> None:
 
     result = session.run("input()", timeout=3, on_input=think)
     assert result.ok, result.notes
-
-
-def test_an_interrupt_when_nothing_runs_does_nothing_to_the_next_cell(session: Session) -> None:
-    assert session.interrupt() is False
-    assert session.run("1").ok
 
 
 @pytest.mark.parametrize(
@@ -212,29 +204,20 @@ def test_control_c_in_the_callers_terminal_reaches_the_cell_and_then_the_caller(
     assert value(session, "x") == "1"
 
 
-def test_cancelling_the_task_interrupts_the_cell_and_the_session_goes_on(session: Session) -> None:
+def test_cancelling_the_task_or_an_event_interrupts_the_cell_and_the_session_goes_on(session: Session) -> None:
     async def main() -> None:
-        going = asyncio.Event()
-        task = asyncio.ensure_future(
-            session.arun("x = 1; print('go\\n', end='')\nwhile True: pass", on_output=lambda *_: going.set())
-        )
+        going, cancel = asyncio.Event(), asyncio.Event()
+        code = "x = 1; print('go\\n', end='')\nwhile True: pass"
+        task = asyncio.ensure_future(session.arun(code, on_output=lambda *_: going.set()))
         await going.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await session.arun("x")).displays[-1].data["text/plain"] == "1"
+        stopped = await session.arun(code, on_output=lambda *_: cancel.set(), cancel=cancel)
+        assert stopped.status is Status.INTERRUPTED
 
     asyncio.run(main())
-
-
-def test_a_cancel_event_interrupts_the_cell(session: Session) -> None:
-    async def main() -> ExecResult:
-        cancel = asyncio.Event()
-        return await session.arun(
-            "print('go\\n', end='')\nwhile True: pass", on_output=lambda *_: cancel.set(), cancel=cancel
-        )
-
-    assert asyncio.run(main()).status is Status.INTERRUPTED
 
 
 async def behind(session: Session, stop: Callable[[asyncio.Task[ExecResult], asyncio.Event], object]) -> list[object]:
@@ -257,14 +240,13 @@ async def behind(session: Session, stop: Callable[[asyncio.Task[ExecResult], asy
     return [await each for each in (first, asyncio.gather(second, return_exceptions=True))]
 
 
-def test_a_cancel_event_of_a_waiting_cell_does_not_interrupt_the_cell_before_it(session: Session) -> None:
-    """The event belongs to one cell: it stops that one, when its turn comes, and no other."""
+def test_a_cell_that_is_stopped_while_it_waits_does_not_interrupt_the_cell_before_it(
+    session: Session, value: Value
+) -> None:
+    """The event belongs to one cell: it stops that one, when its turn comes, and no other; a cancelled one never runs."""
     first, (second,) = asyncio.run(behind(session, lambda _, cancel: cancel.set()))  # type: ignore[misc]
     assert (first.status, first.displays[-1].data["text/plain"]) == (Status.OK, "'answered'")
     assert second.status is Status.INTERRUPTED
-
-
-def test_a_cell_whose_caller_was_cancelled_while_it_waited_does_not_run(session: Session, value: Value) -> None:
     first, (second,) = asyncio.run(behind(session, lambda task, _: task.cancel()))  # type: ignore[misc]
     assert first.ok
     assert isinstance(second, asyncio.CancelledError)

@@ -1,18 +1,16 @@
 """What the author of a cell is told, from what was seen."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import Language, Note, Status, notes
+from sandbox_kernel.model import Language, Status, notes
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.request import SessionSpec
-from sandbox_kernel.session.cell.result import CellEnd, judge_cell, make_result
+from sandbox_kernel.session.cell.result import CellEnd, cell_result, judge_cell
+from sandbox_kernel.session.worker.jailed_worker import RolledBack
 from sandbox_kernel.session.worker.messages import CellDone
-from sandbox_kernel.session.worker.worker import RolledBack
 
 
 def end(how: str, **seen: object) -> CellEnd:
@@ -87,6 +85,6 @@ def test_a_signal_is_an_exit_code_above_128_too() -> None:
     )  # fmt: skip
     output = Capture(10), Capture(10), Displays()
     ended = end("died", code=-11)
-    result = make_result(spec, spec.request("x", 3.0), 64, ended, *output, rolled_back=True, told=[Note("n")])
-    assert (result.exit_code, result.signal, result.rolled_back, result.notes) == (139, 11, True, ("n",))
+    result = cell_result(spec.request("x", 3.0), spec, ended, *output, 64)
+    assert (result.exit_code, result.signal) == (139, 11)
     assert (result.timeout, result.memory_limit_mb, result.language) == (3.0, 64, "python")

@@ -4,8 +4,6 @@ The classes are those of the public coverage list of Kishu (``kishu/coverage``) 
 can hold. Each case declares a variable, changes it in place, and has an expression that tells both states apart.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

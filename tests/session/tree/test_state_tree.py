@@ -1,7 +1,5 @@
 """Which states there are and which of them live, without any process."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real session goes back, forward and across its branches, with variables, files and what only a process holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
@@ -116,6 +114,13 @@ def test_a_state_says_that_it_cannot_hold_threads(session: Session) -> None:
     session.run("thread.start()")
     held = [node.lacks for node in session.history()]
     assert held == [(), (), ("1 thread of earlier cells did not come back",)]
+
+
+def test_a_thread_inside_of_a_library_is_none_of_the_users(session: Session) -> None:
+    start = "import ctypes, os\n"
+    start += "ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, getattr(ctypes.CDLL(None), 'pause'), None)\n"
+    assert session.run(start + "while len(os.listdir('/proc/self/task')) < 2: pass").ok
+    assert [node.lacks for node in session.history()] == [(), ()]
 
 
 def test_a_state_says_what_it_shares_with_all_others(session: Session) -> None:

@@ -1,7 +1,5 @@
 """Random walks through a tree of states, with cells and whole sandboxes that die, against a model of plain values."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.open_session import open_session
-from sandbox_kernel.session.worker.worker import MOST_WAITING
+from sandbox_kernel.session.worker.jailed_worker import MOST_WAITING
 
 #: How many walks, and how long each is; 10 000 operations are 100 walks of 100.
 WALKS = int(os.environ.get("SANDBOX_KERNEL_TREE_WALKS", "6"))

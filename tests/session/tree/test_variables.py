@@ -1,13 +1,11 @@
 """What a cell changed: variables by name and value, files by their lines; measured in forks that leave no trace."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.node import Changes
-from sandbox_kernel.session.tree.variables import MOST_SEEN, changes, same
+from sandbox_kernel.session.tree.variables import MOST_SEEN, changes, same, size_of
 from sandbox_kernel.session.worker.messages import Looked, parse
 from tests.session.conftest import Open, Value
 
@@ -16,6 +14,8 @@ def test_what_was_seen_only_by_its_address_is_never_called_the_same() -> None:
     assert same(("list", "7", ""), ("list", "7", "")) is True
     assert same(("generator", "@7", ""), ("generator", "@7", "")) is None
     assert same(("generator", "@7", ""), ("generator", "@8", "")) is False
+    assert same(("generator", "@7", ""), ("generator", "@7:1a", "")) is None
+    assert [size_of(("list", mark, "")) for mark in ("@7", "@7:1a", "0123456710", "012345671z")] == [None, 26, 16, None]
     assert same(("list", "7", ""), ("list", "@8", "")) is None
     assert same(("list", "7", ""), ("int", "@8", "")) is False
 

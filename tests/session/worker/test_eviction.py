@@ -1,9 +1,6 @@
 """Checkpoints that are too many: with cells back to back they look and end in the next pause, and nothing is lost."""
 
-from __future__ import annotations
-
 import asyncio
-import time
 
 import pytest
 
@@ -11,8 +8,10 @@ from sandbox_kernel.session.background import BackgroundListener
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.gate_client import GateClient
+from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from tests.session.conftest import Open
+from tests.waiting import until
 
 CELLS = 9
 
@@ -51,10 +50,7 @@ ALL = [(f"v{number}",) for number in range(CELLS)]
 def test_old_checkpoints_end_in_a_pause_and_every_cell_says_what_it_changed(open_one: Open) -> None:
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
-    deadline = time.monotonic() + 120
-    while live.tree.surplus > 0 or live._uncopied or live._freezing:
-        assert time.monotonic() < deadline, "nobody let the old checkpoints go"
-        time.sleep(0.01)
+    until(lambda: not (live.tree.surplus > 0 or live._uncopied or live._freezing))
     gone = [record for record in live.tree.records.values() if not record.pid]
     assert gone, "none was given up: the test needs more cells"
     assert all(record.looked for record in gone)
@@ -66,7 +62,7 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(
     counted: bool, open_one: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a host without control groups no checkpoint waits.
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: counted)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.counts_processes", lambda: counted)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: None)  # however long the cells take
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
@@ -77,15 +73,18 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(
     assert added(session)[:CELLS] == ALL
 
 
-def test_more_cells_than_may_wait_end_checkpoints_without_a_pause(
+def test_more_cells_than_may_wait_end_checkpoints_without_a_pause_and_without_a_fork_for_each(
     open_one: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.MOST_WAITING", 2)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.MOST_WAITING", 2)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: None)
+    order, looks = GateClient.order, list[object]()
+    monkeypatch.setattr(GateClient, "order", lambda *a, **more: (looks.append(more.get("last")), order(*a, **more)))
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
     with session._supervisor.turn():
         assert 0 <= live.tree.surplus <= 2
+    assert True in looks and False not in looks
     assert added(session) == ALL
 
 
@@ -93,8 +92,8 @@ def test_more_cells_than_may_wait_end_checkpoints_without_a_pause(
 def test_the_beginning_stays_while_other_checkpoints_end(
     open_one: Open, monkeypatch: pytest.MonkeyPatch, counted: bool
 ) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.MOST_WAITING", 2)
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: counted)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.MOST_WAITING", 2)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.counts_processes", lambda: counted)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: False)
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
@@ -103,7 +102,7 @@ def test_the_beginning_stays_while_other_checkpoints_end(
 
 
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: True)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.counts_processes", lambda: True)
     monkeypatch.setattr("sandbox_kernel.session.worker.memory_budget.MemoryBudget.has_room", lambda budget: True)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: None)
     session = open_one(checkpoints=1)

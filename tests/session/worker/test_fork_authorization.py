@@ -1,7 +1,5 @@
 """A session whose policy denies starting processes: it has checkpoints, and no cell can start a process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Checkpoints against the cells that come after them: not to be read, written, traced, crippled, replaced or forged,
 and not to be killed in silence."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -113,21 +111,23 @@ def test_behind_landlock_a_checkpoint_cannot_be_written_to(landlocked: Session) 
         )
 
 
-def test_a_checkpoint_that_woke_can_be_looked_into_again(session: Session, value: Value) -> None:
+def test_a_checkpoint_that_woke_can_be_looked_into_again_unless_its_cell_forbids_it(
+    session: Session, value: Value
+) -> None:
+    dumpable = "ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)"
     session.run("import os, ctypes, resource")
     session.run("x = 1")
     session.undo()
-    assert value(session, "ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)") == "1"
+    assert value(session, dumpable) == "1"
     assert value(session, "open('/proc/self/oom_score_adj', 'r+').write('1000')") == "4"
-
-
-def test_who_forbids_to_be_looked_into_goes_on_to_forbid_it_after_a_rollback(session: Session, value: Value) -> None:
-    session.run("import os, ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)")
+    session.run("ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)")
     assert session.run("os._exit(1)").rolled_back
-    assert value(session, "ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)") == "0"
+    assert value(session, dumpable) == "0"
 
 
-def test_the_limits_of_a_checkpoint_cannot_be_changed(session: Session, value: Value) -> None:
+def test_the_limits_of_a_checkpoint_cannot_be_changed_and_one_tied_to_a_processor_wakes_on_all(
+    session: Session, value: Value
+) -> None:
     session.run("import os, resource")
     session.run("x = 1")
     cripple = f"""
@@ -135,18 +135,11 @@ def test_the_limits_of_a_checkpoint_cannot_be_changed(session: Session, value: V
 for pid in frozen:
     try: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)); print('crippled')
     except PermissionError: print('refused')
+    os.sched_setaffinity(pid, [min(os.sched_getaffinity(0))])
 """
     assert session.run(cripple).stdout == "refused\n" * 3
     assert session.run(f"{cripple}\nos._exit(1)").rolled_back
     assert value(session, "len(os.listdir('.'))") == "0"
-
-
-def test_a_checkpoint_that_was_tied_to_one_processor_wakes_on_all(session: Session, value: Value) -> None:
-    if len(os.sched_getaffinity(0)) == 1:
-        pytest.skip("this machine has one processor")
-    session.run("import os")
-    tie = f"{FROZEN}\nfor pid in frozen: os.sched_setaffinity(pid, [min(os.sched_getaffinity(0))])\nos._exit(1)"
-    assert session.run(tie).rolled_back
     assert value(session, "len(os.sched_getaffinity(0))") == str(len(os.sched_getaffinity(0)))
 
 

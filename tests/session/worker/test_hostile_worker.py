@@ -1,7 +1,5 @@
 """A worker that lies, floods, forges or falls silent: the host believes nothing, waits for nobody and goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +8,7 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.state_tree import StateRecord
-from sandbox_kernel.session.worker import worker as worker_module
+from sandbox_kernel.session.worker import jailed_worker as worker_module
 from tests.conftest import open_descriptors
 
 Open = Callable[..., Session]
@@ -39,8 +37,6 @@ NONSENSE = {
     ),
     "a giant frame": "os.write(channel(), struct.pack('>I', (16 << 20) + 1))",
     "no JSON": "send(b'{not json')",
-    "a list": "send([1])",
-    "a bomb of brackets": "send(b'[' * 1000000)",
     "a bomb of lists": (
         "send(json.dumps({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'metadata': {}, "
         "'display_id': None, 'data': {'application/json': 0}}).encode().replace(b': 0}}', "
@@ -111,6 +107,7 @@ FLOOD = "send({'op': 'clear', 'id': 0, 'question': 0, 'wait': True, 'x': [{}] * 
 
 @pytest.mark.attack("O05", "session")
 @pytest.mark.parametrize("wakes", ["time.sleep(1000)", FLOOD])
+@pytest.mark.one_case
 def test_false_checkpoints_have_their_time_together(
     session: Session, value: Value, wakes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +124,7 @@ def test_false_checkpoints_have_their_time_together(
     for _ in range(5):
         assert session.run("y = 1").ok
     monkeypatch.setattr(worker_module, "WAKE_S", 0.4)
-    monkeypatch.setattr(worker_module, "PATIENCE_S", 0.6)
+    monkeypatch.setattr(worker_module, "WORKER_START_S", 0.6)
     monkeypatch.setattr(worker_module, "_MOST_READING_S", 0.2)
     result = session.run("os._exit(3)")
     assert not result.ok and 1 <= len(tried) <= 4
@@ -164,7 +161,7 @@ def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Sess
 def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
     session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.worker.worker.PATIENCE_S", 1.0)
+    monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.WORKER_START_S", 1.0)
     session.run(FIND)
     session.run("x = 1")
     lie = "send({'op': 'done', 'id': 3, 'status': 'ok', 'names': 0})\nimport time; time.sleep(1000)"

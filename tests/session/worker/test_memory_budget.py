@@ -1,17 +1,21 @@
 """Memory of a session: the worker is the victim, checkpoints make room, and are never why a cell fails."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
+from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.worker import memory_budget
+from sandbox_kernel.session.worker.channel import WorkerChannel
 
 Open = Callable[..., Session]
 Value = Callable[[Session, str], str]
@@ -31,6 +35,29 @@ def test_a_cell_may_change_all_of_a_large_array_in_place_although_a_checkpoint_h
     assert value(session, "a[0], a[-4096], len(a) >> 20") == "(52, 52, 250)"
 
 
+def test_processes_that_take_long_to_look_at_are_looked_at_for_a_moment_and_then_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = [0.0], list[int]()
+
+    def slow(pid: int) -> int:
+        now[0] += 0.02
+        asked.append(pid)
+        return MB
+
+    meter = SimpleNamespace(members=lambda: list(range(100, 200)), arm=lambda *_: None, files_bytes=int, exact=False)
+    jail, channel = SimpleNamespace(meter=meter, init_pid=1), SimpleNamespace(speaker=2)
+    for name, stand_in in {"_private": slow, "inner_pid": lambda pid: pid, "anonymous_bytes": lambda _: 0}.items():
+        monkeypatch.setattr(memory_budget, name, stand_in)
+    monkeypatch.setattr(memory_budget, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    budget = memory_budget.MemoryBudget(cast(Jail, jail), cast(WorkerChannel, channel), 500 * MB, 64, 0)
+    assert budget.used_bytes() == budget.used_bytes() == len(asked) * MB
+    assert 0 < len(asked) < 5
+    now[0] += 1
+    budget.used_bytes()
+    assert len(asked) < 10
+
+
 @pytest.mark.slow
 def test_checkpoints_that_do_not_fit_are_dropped_oldest_first(open_one: Open, value: Value) -> None:
     session = open_one(memory_mb=400)
@@ -43,6 +70,41 @@ def test_checkpoints_that_do_not_fit_are_dropped_oldest_first(open_one: Open, va
     assert kept[0] == 4
     session.undo()
     assert value(session, "x, a[0]") == "(3, 51)"
+
+
+@pytest.mark.skipif(find_hierarchies() is None, reason="no control group may be made here: nobody counts kept states")
+def test_a_cell_has_the_whole_limit_while_a_kept_state_holds_most_of_it_and_both_are_told_apart(open_one: Open) -> None:
+    session = open_one(memory_mb=300)
+    filled = session.run("a = bytearray(b'1') * (200 << 20)", timeout=60)
+    assert (filled.peak_memory_bytes or 0) >> 20 in range(200, 216)
+    assert session.run("del a").ok
+    result = session.run("b = bytearray(b'2') * (250 << 20)", timeout=60)
+    assert result.ok
+    sizes = (result.peak_memory_bytes, result.added_memory_bytes, result.kept_memory_bytes)
+    peak, added, kept = (0 if size is None else size >> 20 for size in sizes)
+    assert (250 <= added <= peak <= 300, kept >= 195) == (True, True), sizes
+
+
+def test_cells_that_only_add_kept_states_show_the_same_memory_and_measure_only_what_cells_started(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    monkeypatch.setattr(memory_budget, "_private", lambda pid: measured.append(pid) or 0)
+    session = open_one(memory_mb=300)
+    shown = [session.run(f"a{number} = {number}").peak_memory_bytes or 0 for number in range(6)]
+    assert max(shown) - min(shown) < 2 * MB and not measured
+    assert all(session.run(code).ok for code in ("import subprocess; subprocess.Popen(['sleep', '60'])", "1", "1"))
+    assert measured
+
+
+@pytest.mark.slow
+def test_states_that_are_given_up_for_memory_are_said_once_in_one_line(open_one: Open) -> None:
+    session = open_one(memory_mb=400)
+    results = [session.run(f"a = bytearray(b'{number}') * (150 << 20)", timeout=60) for number in range(8)]
+    told = [note for result in results for note in result.notes if note.kind is NoteKind.LOST_CHECKPOINTS]
+    reaches = [int(re.findall(r"reaches (\d+) cell", note)[0]) for note in told]
+    assert reaches and reaches == sorted(set(reaches), reverse=True)
+    assert all((result.peak_memory_bytes or 0) <= 400 * MB for result in results)
 
 
 def test_memory_is_limited_although_checkpoints_have_room(open_one: Open, value: Value) -> None:
@@ -131,13 +193,13 @@ def test_a_checkpoint_can_be_made_when_the_cell_has_used_up_its_processes(sessio
     assert value(session, "x") == "1"
 
 
-def test_an_idle_session_shows_what_its_processes_hold(session: Session) -> None:
-    session.run("a = bytearray(b'1') * (30 << 20)")
+def test_a_short_cell_shows_what_it_added_and_an_idle_session_what_its_processes_hold(session: Session) -> None:
+    assert (session.run("a = bytearray(b'1') * (30 << 20)").added_memory_bytes or 0) >= 30 * MB
     session.run("a = None")
     live = session._supervisor.live
     assert live is not None
     assert session.checkpoints()[0].cell == 1
-    held = private_bytes(live.jail.init_pid)
+    held = memory_budget.private_bytes(live.jail.init_pid)
     # Only the checkpoint taken after the first cell still has the array.
     assert sum(1 for size in held.values() if size > 25 * MB) == 1
 

@@ -1,7 +1,5 @@
 """What a checkpoint says of its state when it takes over: it says so before the process is set right, where it can."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel import Sandbox

@@ -1,7 +1,5 @@
 """Comm messages are checked in both directions."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest
@@ -49,7 +47,7 @@ def test_a_widget_brings_the_program_of_a_large_library_and_a_page_sends_no_such
 
 
 def test_buffers_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comm_message, "MAX_UPLOAD_BYTES", 10)
+    monkeypatch.setattr(comm_message, "MAX_PAGE_BUFFERS", 10)
     with pytest.raises(ContentRefused):
         comm_of_page(GOOD, [b"x" * 11])
 

@@ -1,7 +1,5 @@
 """The documents of a frame hold what a sandbox shows as data only, and the page's copy of them is the same."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

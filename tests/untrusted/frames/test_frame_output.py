@@ -1,7 +1,5 @@
 """Frames and libraries of a session are checked before a page gets them."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -10,14 +8,18 @@ import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames import frame_output
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.frame_output import (
     FRAME,
     LIBRARY,
     FrameOutput,
     check_frame,
+    ids_apart,
     library_bundle,
+    library_output,
     needs_frame,
     sanitize_display,
+    saved_widget,
 )
 
 DIGEST = "ab" * 32
@@ -40,11 +42,18 @@ def test_a_frame_is_data_for_our_page_and_a_frame_for_others() -> None:
         None, [], "x", {}, {"html": 1}, {"html": "x", "libraries": "ab"}, {"html": "x", "libraries": ["ab"]},
         {"html": "x", "libraries": [1]}, {"html": "x", "libraries": [DIGEST] * 17}, {"html": "x" * ((12 << 20) + 1)},
         {"html": "x", "libraries": [DIGEST.upper()]}, {"html": "x", "libraries": [DIGEST + "\n"]},
+        {"html": "x", "widget": {"model_id": 1}}, {"html": "x", "widget": {"model_id": "A"}},
     ],
 )  # fmt: skip
 def test_what_is_no_frame_is_refused(value: object) -> None:
     with pytest.raises(ContentRefused):
-        check_frame(value)
+        check_frame(value, "gate")
+
+
+def test_a_frame_has_the_gate_of_its_session_only_for_a_widget() -> None:
+    drawn = check_frame({"html": "x", "widget": {"model_id": "ab-1"}}, "gate")
+    assert (drawn.model, drawn.gate) == ("ab-1", "gate")
+    assert check_frame({"html": "x"}, "gate").gate == check_frame({"html": "x", "widget": {"model_id": "a"}}).gate == ""
 
 
 def test_an_output_that_only_brings_libraries_takes_no_space_in_a_page() -> None:
@@ -61,10 +70,23 @@ def test_the_height_of_a_frame_is_one_that_fits_a_page(asked: object, height: in
 
 
 def test_a_library_is_in_its_output_once() -> None:
-    bundle = library_bundle(library())
-    packed = str(library()["gzip"])
-    assert str(bundle).count(packed) == 1
+    known = library_bundle(library())[LIBRARY]
+    assert known == library()
+    bundle = library_output(library())
+    assert str(bundle).count(str(library()["gzip"])) == 1
     assert bundle[LIBRARY] == {"sha256": library()["sha256"], "title": "x"}
+
+
+def test_the_saved_state_of_a_widget_is_the_same_in_each_run() -> None:
+    saved = []
+    for name in ("ab" * 16, "cd" * 16):
+        opened = CommMessage(
+            kind="comm_open", comm_id=name, data={"state": {"layout": f"IPY_MODEL_{name}"}}, metadata={}
+        )
+        data = {FRAME: {"html": "x", "libraries": [], "widget": {"model_id": name, "gate": "g"}}}
+        saved.append((saved_widget(data, [opened]), ids_apart(data)[0]))
+    assert saved[0] == saved[1]
+    assert ids_apart(data)[1] == {FRAME: {"model_id": "cd" * 16, "gate": "g"}}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The outer document of frames, served by Jupyter's server."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import urllib.request

@@ -1,7 +1,5 @@
 """A project folder as people have them: data, sources, a secret, a repository."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Applying: all or nothing, only over what a change is based on, never through a link, and put back after a crash."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Cells see the user's folder as it is on disk, whatever they looked at before; what they change is based on that."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

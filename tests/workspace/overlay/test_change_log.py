@@ -1,7 +1,5 @@
 """Changes that were not applied: there again for the next kernel, whenever the last one was ended."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -86,7 +84,7 @@ def test_a_kernel_that_was_killed_while_it_kept_a_change_leaves_no_half_of_it(pr
     here.write("data/rows.csv", "mine\n")
     here.close()
     with open(place / "changes", "ab") as log:
-        log.write(b'["data/more.csv", [["data/more.csv", "file", 3, 420], nul')
+        log.write(b'[["data/more.csv", "file", 3, 420], nul')
     (place / "files/unlisted.txt").write_text("complete")
     (place / "files/data/.sk-0123456789abcdef").write_text("half")
     (place / "files/link").symlink_to("run.sh")
@@ -119,9 +117,11 @@ def test_lines_that_nobody_wrote_are_not_believed(project: Path, place: Path) ->
     lines = [
         b'{"a": 1}',
         b"[1]",
-        b'["x", [["device"], null, false, 1]]',
-        b'["../up", [["gone"], null, false, 1]]',
-        b'["y", [["file"], null]]',
+        b'[["x", "device"], null, false, 1]',
+        b'[["../up", "gone"], null, false, 1]',
+        b'[["y", "file"], null]',
+        b'[["z", "gone"], null, "no", 1]',
+        b'[["z", "gone", "large"], null, false, 1]',
         b"\xff",
     ]
     (place / "changes").write_bytes(b"\n".join(lines) + b"\n")

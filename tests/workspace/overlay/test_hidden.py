@@ -1,7 +1,5 @@
 """Which files of a folder are hidden: by name, at any depth, and again when the folder changes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

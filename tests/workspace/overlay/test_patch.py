@@ -1,7 +1,5 @@
 """A patch makes exactly the bytes, names and links of the sandbox, or says that it does not show them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A program that cannot have a layer works on a copy of the folder, and the copy has everything that the folder has."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Applications that were interrupted: only our own are taken back, and nothing in the folder stops its use for good."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

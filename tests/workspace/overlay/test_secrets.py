@@ -1,15 +1,17 @@
 """Names that are hidden from programs are hidden on every way to them: spellings, folders, patches, guesses, undo."""
 
-from __future__ import annotations
-
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, Sandbox
+from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LOOK = "import os\nfor p in ('.env', '.git/config', '.ssh/k'): print(os.path.exists(p) and open(p).read())"
 
@@ -40,9 +42,9 @@ def box(secrets: Path, box: Sandbox) -> Sandbox:
 def test_no_spelling_shows_a_secret(secrets: Path, path: str) -> None:
     here = HereFolder(secrets)
     with pytest.raises(InvalidRequest, match="hidden"):
-        here.read(path)
+        here.holding(path).read(path)
     with pytest.raises(InvalidRequest, match="hidden"):
-        here.read_part(path, 0, 10)
+        here.holding(path).read_part(path, 0, 10)
 
 
 @pytest.mark.parametrize("path", [".ssh", "./.ssh", "/box/.ssh/", "sub/../.ssh"])
@@ -59,7 +61,7 @@ def test_the_patch_does_not_show_the_secret_that_a_program_replaced(secrets: Pat
     here.write(".ssh/k", "mine\n")
     assert [change.path for change in here.diff()] == [".env", ".ssh/k"]
     assert "secret" not in here.patch().lower() and "hidden from programs" in here.patch()
-    assert here.read("./.env") == b"mine\n"
+    assert here.holding("./.env").read("./.env") == b"mine\n"
 
 
 def test_removing_a_hidden_folder_does_not_tell_what_is_in_it(secrets: Path) -> None:
@@ -118,6 +120,55 @@ def test_looking_for_late_secrets_is_not_put_off_in_a_small_folder(secrets: Path
         (secrets / "sub/late.pem").write_text("SECRET")
         result = session.run("import os; print(os.path.exists('sub/late.pem'))")
         assert result.here == "copy" or result.stdout == "False\n"
+
+
+@pytest.mark.parametrize("closed", ["'.', 0o555", "'sub', 0o555", "'sub', 0"])
+def test_a_folder_that_a_cell_has_closed_shows_no_late_secret(secrets: Path, closed: str) -> None:
+    look = "for p in ('.', 'sub'): os.chmod(p, 0o755)\nprint(os.listdir('.'), os.listdir('sub'))"
+    with Sandbox(here=secrets) as box, box.session() as session:
+        session.run(f"import os; os.chmod({closed})")
+        for path in (".env.late", "sub/.env.late"):
+            (secrets / path).write_text("SECRET")
+        for _ in range(2):
+            assert ".env.late" not in session.run(look).stdout
+
+
+def test_a_folder_that_is_made_anew_while_a_program_holds_it_shows_no_secret(secrets: Path) -> None:
+    with Sandbox(here=secrets) as box, box.session() as session:
+        session.run("import os, subprocess; held = subprocess.Popen(['sleep', '300'], cwd='sub')")
+        shutil.rmtree(secrets / "sub")
+        (secrets / "sub").mkdir()
+        (secrets / "sub/.env").write_text("SECRET")
+        for code in ("1", "held.kill(); held.wait()", "1", "print(os.listdir('sub'))"):
+            shown = session.run(code).stdout
+        assert ".env" not in shown
+
+
+def test_a_folder_whose_time_was_set_back_is_looked_at_again(secrets: Path) -> None:
+    with Sandbox(here=secrets) as box, box.session() as session:
+        session.run("import os")
+        for folder in (secrets, secrets / "sub"):
+            before = folder.stat()
+            (folder / ".env.late").write_text("SECRET")
+            os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert ".env.late" not in session.run("print(os.listdir('.'), os.listdir('sub'))").stdout
+        assert ".env.late" not in box.run("import os; print(os.listdir('.'), os.listdir('sub'))").stdout
+
+
+def test_no_cell_runs_while_a_secret_cannot_be_hidden(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Sandbox(here=secrets) as box, box.session() as session:
+        session.run("x = 1")
+        (secrets / ".env.late").write_text("SECRET")
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionLayer, "_set_mode", full)
+            patch.setattr(Rooted, "remove", full)
+            for _ in range(2):
+                with pytest.raises(PolicyViolation, match=r"\.env\.late.*No space left.*restart"):
+                    session.run("print(open('.env.late').read())")
+        assert session.run("print(x, __import__('os').path.exists('.env.late'))").stdout == "1 False\n"
 
 
 @pytest.mark.parametrize("where", ["run", "session"])

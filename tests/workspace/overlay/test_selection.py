@@ -1,15 +1,14 @@
 """What is applied without being named, and what a name or a pattern means."""
 
-from __future__ import annotations
-
 import os
-import subprocess
+import re
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.workspace.overlay import named_by_tools
+from sandbox_kernel.workspace import hidden
+from sandbox_kernel.workspace.overlay import selection
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 
@@ -62,6 +61,7 @@ OBEYED_WITHOUT_ASKING = [
 
 
 @pytest.mark.parametrize("name", OBEYED_WITHOUT_ASKING)
+@pytest.mark.one_case
 def test_what_runs_by_itself_is_not_applied_with_everything_else(project: Path, name: str) -> None:
     here = HereFolder(project)
     for path in (name, "tool.py", "data/new.csv", "README.md"):
@@ -105,7 +105,7 @@ def test_a_path_in_another_spelling_is_found(project: Path) -> None:
     for path in ("a.txt", "./b.txt", "/box/c.txt", "data/../d.txt", "x//y.txt"):
         here.write(path, "x")
     assert [change.path for change in here.diff()] == ["a.txt", "b.txt", "c.txt", "d.txt", "x", "x/y.txt"]
-    assert here.read("/box/./b.txt") == b"x"
+    assert here.holding("/box/./b.txt").read("/box/./b.txt") == b"x"
     assert applied(here, "./a.txt", "/box/b.txt") == ["a.txt", "b.txt"]
     here.remove("./c.txt")
     assert [change.path for change in here.diff()] == ["d.txt", "x", "x/y.txt"]
@@ -229,6 +229,7 @@ NAMED_BY_GIT = [
 
 @pytest.mark.parametrize(("setting", "path"), NAMED_BY_GIT)
 @pytest.mark.parametrize("where", ["here", "above", "nested", "worktree", "home"])
+@pytest.mark.one_case
 def test_what_settings_of_git_name_is_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, path: str, where: str
 ) -> None:
@@ -272,17 +273,17 @@ def test_an_included_file_of_settings_is_read_too(project: Path) -> None:
     (project / "conf").mkdir()
     (project / "conf/git.inc").write_text("[core]\n\thooksPath = src\n")
     here = HereFolder(project)
-    for path in ("src/tool.py", "conf/git.inc", "n.txt"):
+    for path in ("src/tool.py", "conf/git.inc", "n.csv"):
         here.write(path, "x")
-    assert applied(here) == ["n.txt"] and here.left_out() == ("conf/git.inc", "src/tool.py")
+    assert applied(here) == ["n.csv"] and here.left_out() == ("conf/git.inc", "src/tool.py")
 
 
 def test_a_pipe_in_place_of_settings_stops_nobody(project: Path) -> None:
     (project / ".git").mkdir()
     os.mkfifo(project / ".git/config")
     here = HereFolder(project)
-    here.write("n.txt", "x")
-    assert applied(here) == ["n.txt"]
+    here.write("n.csv", "x")
+    assert applied(here) == ["n.csv"]
 
 
 def test_a_repository_in_two_halves_is_held_back(project: Path) -> None:
@@ -312,10 +313,10 @@ def test_where_a_link_of_the_user_leads_that_a_tool_obeys_is_held_back(project: 
         "src/tool.py",
         "docs/rules.txt",
         "docs/new.groovy",
-        "docs/other.md",
+        "docs/other.csv",
     ):
         here.write(path, "x")
-    assert applied(here) == ["docs/other.md"]
+    assert applied(here) == ["docs/other.csv"]
 
 
 def test_a_link_of_the_user_in_the_middle_of_a_chain_is_changed_only_by_its_name(project: Path) -> None:
@@ -435,6 +436,7 @@ def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Pa
         *("org.py", "org/python/core.py", "_manylinux.py", "namespace_of_two/part/__init__.py"),
     ],
 )
+@pytest.mark.one_case
 def test_a_new_module_that_hides_an_installed_one_is_held_back(project: Path, folder: str, name: str) -> None:
     """Kernels and ``python -m`` import from the folder in which they start."""
     (project / "nbs").mkdir()
@@ -451,19 +453,6 @@ def test_a_new_module_that_hides_an_installed_one_is_held_back(project: Path, fo
         here.write(path, "x")
     assert ordinary <= names(here.apply(by_user=False))
     assert f"{folder}{name}" in here.left_out()
-
-
-def test_what_a_hook_starts_by_the_name_of_a_task_is_held_back(project: Path) -> None:
-    """As most hooks of JavaScript do: the program stands in ``package.json``."""
-    subprocess.run(["git", "init", "-q", project], check=True)
-    (project / ".husky").mkdir()
-    (project / ".husky/pre-commit").write_text("npm run -s lint\n")
-    (project / "package.json").write_text('{"name": "x", "scripts": {"lint": "node scripts/check.js"}}')
-    here = HereFolder(project)
-    for path in ("scripts/check.js", "app/view.js"):
-        here.write(path, "x")
-    assert "app/view.js" in names(here.apply(by_user=False))
-    assert "scripts/check.js" in here.left_out()
 
 
 def test_a_module_of_an_environment_in_the_folder_counts_as_installed(project: Path) -> None:
@@ -486,204 +475,74 @@ def test_the_users_own_module_of_an_installed_name_can_be_changed(project: Path)
     assert applied(here) == ["json.py"]
 
 
-#: A file of the user that a tool runs by itself, what it says, and the file that is run by that.
-SAID = [
-    (".git/hooks/pre-commit", "#!/bin/sh\nexec python3 tools/check.py\n", "tools/check.py"),
-    (".git/hooks/pre-commit", "cd tools && python3 -m clean.check", "tools/clean/check.py"),
-    (".git/hooks/pre-commit", '. "$(dirname "$0")/../../lib.sh"', "lib.sh"),
-    (".git/hooks/pre-push", "node -e 'require(`./scripts/lint`)'", "scripts/lint.js"),
-    (".git/config", '[core]\n\tfsmonitor = "tools/my watch.py" --fast', "tools/my watch.py"),
-    (".git/config", '[filter "x"]\n\tclean = sh -c \\"tools/conv.sh %s\\"', "tools/conv.sh"),
-    (".husky/pre-commit", "sh scripts/lint.sh\n", "scripts/lint.sh"),
-    (".envrc", "source_env_if_exists x; . ./env/setup.sh\n", "env/setup.sh"),
-    (".Rprofile", 'source("start/activate.R")\n', "start/activate.R"),
-    (".vscode/tasks.json", '{"tasks": [{"command": "${workspaceFolder}/tools/open.sh"}]}', "tools/open.sh"),
-    (".claude/settings.json", '{"hooks": [{"command": "python tools/hook.py"}]}', "tools/hook.py"),
-    ("lefthook.yml", "run: ./tools/lint.sh {files}", "tools/lint.sh"),
-    ("sub/.envrc", ". ./setup.sh", "sub/setup.sh"),
+#: Files of the user that may run sources unasked, by discovering them or by names that they compute, and what they say.
+RUNS_SOURCES = [
+    (".git/hooks/pre-commit", "#!/bin/sh\nexec python3 -m pytest -q\n"),
+    (".git/hooks/pre-push", "make test"),
+    (".git/hooks/post-merge", "git ls-files '*.py' | xargs -n1 python3"),
+    (".git/config", '[core]\n\tfsmonitor = "tools/my watch" --fast'),
+    (".git/config", '[filter "x"]\n\tclean = sh -c \\"tools/conv.sh %s\\"'),
+    (".git/config", "[nobody]\n\tknows = this key"),
+    (".git/config", "[include]\n\tpath = ../conf/git.inc"),
+    (".git/config.worktree", "[core] hooksPath = x ; ours"),
+    (".git/config", "\0"),
+    (".husky/pre-commit", "npm test\n"),
+    (".pre-commit-config.yaml", "repos: []"),
+    ("lefthook.yml", "run: npm test"),
+    (".envrc", "source_up"),
+    ("sub/.envrc", "source_up"),
+    (".Rprofile", 'source("start.R")'),
+    (".vscode/tasks.json", "{}"),
+    (".claude/settings.json", "{}"),
+    (".nobody_knows_this_tool", ""),
+    ("vendor/lib/.git/hooks/post-checkout", "make"),
 ]
 
 
-@pytest.mark.parametrize(("file", "text", "path"), SAID)
-def test_what_a_hook_or_a_dot_file_of_the_user_names_is_held_back(
-    project: Path, file: str, text: str, path: str
+@pytest.mark.parametrize(("file", "text"), RUNS_SOURCES)
+@pytest.mark.one_case
+def test_where_something_of_the_users_may_run_sources_they_are_written_only_when_the_user_names_them(
+    project: Path, file: str, text: str
 ) -> None:
     (project / file).parent.mkdir(parents=True, exist_ok=True)
     (project / file).write_text(text)
     here = HereFolder(project)
-    for changed in (path, "src/tool.py", "other.py"):
-        here.write(changed, "x")
-    assert {"src/tool.py", "other.py"} <= names(here.apply(by_user=False))
-    assert path in here.left_out() and not (project / path).exists()
-
-
-def test_what_a_named_file_names_in_turn_is_held_back(project: Path) -> None:
-    for path, text in {
-        ".git/hooks/pre-commit": "tools/check.py",
-        "tools/check.py": "import os\nfrom deeper import more\n",
-    }.items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text)
-    here = HereFolder(project)
-    for path in ("tools/deeper.py", "tools/more.py", "n.txt"):
+    # Tests run examples of texts, and pickles run what they hold.
+    examples = {"README.md", "docs/use.rst", "tests/test_doc.txt", "model.pkl", "weights.bin", "data/x.npy"}
+    sources = {"src/tool.py", "tests/test_x.py", "web/a.JS", "new.ipynb", *examples}
+    for path in (*sources, "data/new.csv", "plot.png", "Makefile"):
         here.write(path, "x")
-    assert applied(here) == ["n.txt"]
+    with pytest.raises(InvalidRequest, match="'" + re.escape(file.partition("/")[0])):
+        here.apply(["tests/test_x.py"], by_user=False)
+    assert {"data/new.csv", "plot.png"} <= names(here.apply(by_user=False))
+    assert set(here.left_out()) == {*sources, "Makefile"}
+    assert f"'{file.partition('/')[0]}" in here.why_left_out()
+    # The user names a folder, a pattern, or all.
+    assert "tests/test_x.py" in applied(here, "tests") and applied(here, "*.py") == ["src/tool.py"]
+    assert names(here.apply(["."])) & sources == {"web/a.JS", "new.ipynb", *examples - {"tests/test_doc.txt"}}
+    assert here.left_out() == ("Makefile",) and here.why_left_out() == ""
 
 
-_PYTHON = "#!/usr/bin/python3\nimport sys, os; sys.path.insert(0, os.getcwd())\n"
-#: A hook, the files that are there, and a change that it would run.
-RUN_BY_A_HOOK = [
-    ("python3 -m tools.check", {"tools/check.py": ""}, "tools/__init__.py"),
-    ("python3 -m tools", {"tools/__main__.py": ""}, "tools/__main__.py"),
-    ("python3 tools", {"tools/__main__.py": ""}, "tools/__main__.py"),
-    ("python3 -mtools.check", {"tools/check.py": ""}, "tools/check.py"),
-    ("python3 -mtools.check", {}, "tools/check.py"),
-    ("node tools", {"tools/index.js": ""}, "tools/index.js"),
-    ("go run ./tools", {"tools/main.go": ""}, "tools/more.go"),
-    ("for f in tools/*.py; do python3 $f; done", {"tools/a.py": ""}, "tools/b.py"),
-    ('sh "$ROOT/tools/lint.sh"', {"tools/lint.sh": ""}, "tools/part.sh"),
-    ("python3 tools/check.py", {"tools/check.py": "import subprocess\n"}, "tools/selectors.py"),
-    ("python3 tools/check.py", {"tools/check.py": "import json, rules\n", "lib/rules.py": ""}, "lib/rules.py"),
-    ("exec tools/check", {"tools/check": "#!/usr/bin/env python3\nimport subprocess\n"}, "tools/selectors.py"),
-    ("for f in hooks.d/*.sh; do . ./$f; done", {}, "hooks.d/a.sh"),
-    ("python3 -m a.b.c", {"a/__init__.py": "from . import util\n", "a/b/c.py": ""}, "a/util.py"),
-    (f"{_PYTHON}import json, helper\n", {"helper.py": ""}, "helper.py"),
-    (f"{_PYTHON}from tools import common, rules\n", {}, "tools/rules.py"),
-    (f"{_PYTHON}from tools import (\n common,\n rules,\n)\n", {}, "tools/rules.py"),
-    (f"{_PYTHON}import importlib\nimportlib.import_module('helper')\n", {"helper.py": ""}, "helper.py"),
-]
+def test_a_link_is_no_source_by_another_name(project: Path) -> None:
+    """A test that is discovered would be the program's data."""
+    (project / ".envrc").write_text("")
+    written, held = by_agent(
+        project, "import os; open('data/x.csv', 'w').write('1'); os.symlink('data/x.csv', 'test_x.py')"
+    )
+    assert written == {"data/x.csv"} and held == {"test_x.py"}
 
 
-@pytest.mark.parametrize(("hook", "files", "changed"), RUN_BY_A_HOOK)
-@pytest.mark.parametrize("where", [".git/hooks/pre-commit", ".pre-commit-config.yaml", "tools/hooks/pre-commit"])
-def test_what_a_hook_runs_with_what_it_names_is_held_back(
-    project: Path, hook: str, files: dict[str, str], changed: str, where: str
-) -> None:
-    (project / ".git").mkdir()
-    if where.startswith("tools"):
-        (project / ".git/config").write_text("[core]\n\thooksPath = tools/hooks ; ours\n")
-    for path, text in {where: hook, **files}.items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text)
-    here = HereFolder(project)
-    for path in (changed, "src/tool.py", "other.py"):
-        here.write(path, "x")
-    assert names(here.apply(by_user=False)) - {"tools", "hooks.d"} == {"src/tool.py", "other.py"}
-    assert changed in here.left_out()
-
-
-def test_what_a_hook_of_an_outer_repository_runs_is_held_back(tmp_path: Path) -> None:
-    app = tmp_path / "outer/packages/app"
-    (app / "tools").mkdir(parents=True)
-    (tmp_path / "outer/.git").mkdir()
-    (tmp_path / "outer/.git/config").write_text("[core]\n\thooksPath = .husky\n")
-    (tmp_path / "outer/.husky").mkdir()
-    (tmp_path / "outer/.husky/pre-commit").write_text("python3 packages/app/tools/lint.py\n")
-    (app / "tools/lint.py").write_text("import subprocess\n")
-    here = HereFolder(app)
-    for path in ("tools/lint.py", "tools/selectors.py", "fine.py"):
-        here.write(path, "x")
-    assert names(here.apply(by_user=False)) == {"fine.py"}
-
-
-def test_what_a_python_hook_imports_from_its_own_folder_is_held_back(project: Path) -> None:
-    (project / ".git").mkdir()
-    (project / ".git/config").write_text("[core]\n\thooksPath = githooks # ours\n")
-    (project / "githooks").mkdir()
-    (project / "githooks/pre-commit").write_text("#!/usr/bin/env python3\nimport subprocess\n")
-    here = HereFolder(project)
-    for path in ("githooks/selectors.py", "fine.py"):
-        here.write(path, "x")
-    assert names(here.apply(by_user=False)) == {"fine.py"}
-
-
-_SETTINGS = "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'config.settings.dev'\n"
-_INCLUDED = {".git/config": "[include]\n\tpath = ../conf/git.inc\n"}
-#: Files that are there, and a change that is run by one of them.
-RUN_BEHIND_A_NAME = [
-    # A path with spaces, and what lies beside it.
-    ({".git/hooks/pre-commit": 'sh "tools/my checks/run.sh"', "tools/my checks/run.sh": ""}, "tools/my checks/part.sh"),
-    ({".git/hooks/pre-commit": "cd my\\ checks && python3 -c 'import rules'"}, "my checks/more.py"),
-    ({".git/hooks/pre-commit": "sh 'my checks'/run.sh", "my checks/run.sh": ". ./helper part.sh"}, "lib/helper.sh"),
-    # Names with dots in a string.
-    ({".git/hooks/pre-commit": f"#!/usr/bin/python3\n{_SETTINGS}"}, "config/settings/dev.py"),
-    ({".git/hooks/pre-commit": "python3 manage.py check", "manage.py": _SETTINGS}, "config/settings/dev.py"),
-    ({".pylintrc": "load-plugins=lint.our_checks\n"}, "lint/our_checks.py"),
-    # Settings that settings of git include.
-    ({**_INCLUDED, "conf/git.inc": "[core]\n\thooksPath = hk\n", "hk/pre-commit": "pytest checks"}, "checks/a.py"),
-    ({**_INCLUDED, "conf/git.inc": '[filter "x"]\n\tclean = python3 lib/clean.py\n', "lib/clean.py": ""}, "lib/re.py"),
-    (
-        {**_INCLUDED, "conf/git.inc": '[filter "x"]\n\tclean = python3 -m clean\n', "clean.py": "import rules"},
-        "lib/rules.py",
-    ),
-    # An entry below the name of a hook; a folder that a command gets.
-    ({".pre-commit-config.yaml": "- hooks:\n  - id: x\n    entry: pytest checks\n    files: ^a"}, "checks/a.py"),
-    ({".git/hooks/pre-push": "PYTHONPATH=lib pytest -q checks/unit"}, "checks/unit/test_a.py"),
-    ({".git/hooks/pre-push": "PYTHONPATH=lib pytest -q checks/unit"}, "lib/a.py"),
-]
-
-
-@pytest.mark.parametrize(("files", "changed"), RUN_BEHIND_A_NAME)
-def test_what_is_run_behind_a_name_with_spaces_or_dots_or_an_included_file_is_held_back(
-    project: Path, files: dict[str, str], changed: str
-) -> None:
-    for path, text in files.items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text)
-    here = HereFolder(project)
-    for path in (changed, "src/tool.py", "other.py"):
-        here.write(path, "x")
-    assert {"src/tool.py", "other.py"} <= names(here.apply(by_user=False))
-    assert changed in here.left_out()
-
-
-#: What pre-commit, git and editors write by themselves, and settings as most projects have them.
-USUAL = {
-    ".git/hooks/pre-commit": """#!/usr/bin/env bash
-# File generated by pre-commit: https://pre-commit.com
-# ID: 138fd403232d2ddd5efb44317e38bf03
-
-# start templated
-INSTALL_PYTHON={root}/.venv/bin/python
-ARGS=(hook-impl --config=.pre-commit-config.yaml --hook-type=pre-commit)
-# end templated
-
-HERE="$(cd "$(dirname "$0")" && pwd)"
-ARGS+=(--hook-dir "$HERE" -- "$@")
-
-if [ -x "$INSTALL_PYTHON" ]; then
-    exec "$INSTALL_PYTHON" -mpre_commit "${{ARGS[@]}}"
-elif command -v pre-commit > /dev/null; then
-    exec pre-commit "${{ARGS[@]}}"
-else
-    echo '`pre-commit` not found.  Did you forget to activate your virtualenv?' 1>&2
-    exit 1
-fi
-""",
-    ".pre-commit-config.yaml": """default_language_version:
-  python: python3.11
-repos:
-  - repo: https://github.com/me/project
-    rev: v0.6.0
-    hooks:
-      - id: ruff
-        args: [--fix, --exit-non-zero-on-fix]
-      - id: ruff-format
-        files: ^(src|docs)/
-  - repo: https://github.com/pre-commit/mirrors-mypy
-    rev: v1.11.0
-    hooks:
-    - id: mypy
-      additional_dependencies: [types-requests, pydantic==2.8]
-      exclude: |
-        (?x)^(
-          tests/|
-          config/app.py
-        )$
+#: What git, its LFS and most projects have, which runs nothing of a folder.
+RUNS_NOTHING = {
+    ".git/hooks/pre-commit.sample": "make test",
+    ".git/hooks/pre-push": r"""#!/bin/sh
+command -v git-lfs >/dev/null 2>&1 || { printf >&2 "\n%s\n\n" "not found"; exit 2; }
+git lfs pre-push "$@"
 """,
     ".git/config": """[core]
 \trepositoryformatversion = 0
 \tbare = false
+\tfsmonitor = true
 [user]
 \tname = A. Main
 \temail = me@project.dev
@@ -697,72 +556,88 @@ repos:
 \tlg = log --graph
 [filter "lfs"]
 \tclean = git-lfs clean -- %f
+\tprocess = git-lfs filter-process
+\trequired = true
+[submodule "a"]
+\turl = https://github.com/me/a.git
+[include]
+\tpath = ../../shared.inc
 """,
-    ".vscode/settings.json": """{{
-  "python.analysis.typeCheckingMode": "basic",
-  "editor.formatOnSave": true,
-  "python.testing.pytestArgs": ["tests"],
-  "search.exclude": {{"data/raw": true}}
-}}
+    "../shared.inc": "[user]\n\tname = B\n",
+    "../home/.gitconfig": """[core]
+\tpager = delta --dark
+\teditor = code --wait
+[credential "https://github.com"]
+\thelper =
+\thelper = !/usr/bin/gh auth git-credential
+[diff "pdf"]
+\ttextconv = pdftotext
+[filter "nb"]
+\tclean = ~/.local/bin/nbstripout -f
 """,
+    ".github/workflows/test.yml": "run: pytest",
+    ".gitignore": "x",
+    ".python-version": "3.12",
+    ".editorconfig": "",
+    ".pytest_cache/README.md": "",
+    "node_modules/x/.eslintrc.js": "",
+    ".venv/.hidden": "",
 }
-USUAL_CHANGES = [
-    "main.py", "src/app.py", "src/config.py", "src/hooks/use.ts", "src/core/user.py", "project/__init__.py", "src/log.py",
-    "project/models.py", "tests/test_app.py", "docs/guide.md", "config/app.py", "data/raw/a.csv", "src/analysis.py",
-]  # fmt: skip
 
 
-def test_usual_hooks_and_settings_hold_back_no_ordinary_source(project: Path) -> None:
-    for path, text in USUAL.items():
+def test_where_nothing_may_run_sources_agents_write_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project.parent / "home"))
+    for path, text in RUNS_NOTHING.items():
         (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text.format(root=project))
+        (project / path).write_text(text)
     here = HereFolder(project)
-    for path in USUAL_CHANGES:
+    for path in ("main.py", "src/app.ts", "tests/test_app.py", "docs/guide.md", "data/raw/a.csv", "new.ipynb"):
         here.write(path, "x")
     here.apply(by_user=False)
-    assert here.left_out() == ()
+    assert here.why_left_out() == "" and here.left_out() == ()
 
 
-#: Settings and hooks that look at files and run none of them.
-LOOK_ONLY = {
-    ".pre-commit-config.yaml": "repos:\n- repo: x\n  hooks:\n  - id: ruff\n    files: ^(src/|docs/)\n    exclude: ^docs/conf\n",
-    ".git/hooks/pre-commit": "#!/bin/sh\nruff check src docs\n",
-    ".bumpversion.cfg": "[bumpversion:file:src/tool.py]\n",
-    ".readthedocs.yaml": "sphinx:\n  configuration: docs/conf.py\n",
-}
+def test_what_an_outer_repository_runs_counts(tmp_path: Path) -> None:
+    app = tmp_path / "outer/packages/app"
+    app.mkdir(parents=True)
+    (tmp_path / "outer/.git").mkdir()
+    here = HereFolder(app)
+    for name, setting in (("a", ""), ("b", "[core]\n\thooksPath = /opt/hooks\n")):
+        (tmp_path / "outer/.git/config").write_text(setting)
+        here.write(f"{name}.py", "x")
+        here.write(f"{name}.csv", "x")
+        assert names(here.apply(by_user=False)) == ({"a.py", "a.csv"} if name == "a" else {"b.csv"})
 
 
-@pytest.mark.parametrize("file", LOOK_ONLY)
-def test_folders_that_are_only_looked_at_can_be_changed_by_an_agent(project: Path, file: str) -> None:
-    (project / "docs").mkdir()
-    (project / "docs/conf.py").write_text("")
-    (project / file).parent.mkdir(parents=True, exist_ok=True)
-    (project / file).write_text(LOOK_ONLY[file])
-    here = HereFolder(project)
-    for path in ("src/more.py", "docs/guide.md"):
-        here.write(path, "x")
-    assert names(here.apply(by_user=False)) == {"src/more.py", "docs/guide.md"}
-
-
-def test_texts_and_folders_that_hooks_name_are_read_a_bounded_number_of_times(
+def test_many_links_that_lead_far_are_held_back_after_a_bounded_number_of_looks(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, listed = [], []
-    scandir, read_text = os.scandir, named_by_tools._read
-    monkeypatch.setattr(named_by_tools, "_read", lambda path: read.append(path) or read_text(path))
-    monkeypatch.setattr(named_by_tools, "_MOST_FILES", 30)
-    monkeypatch.setattr(named_by_tools, "_MOST_FOLDERS", 40)
-    for number in range(100):
-        (project / f"m/w{number}/w{number}").mkdir(parents=True)
-        (project / f"m/w{number}/w.py").write_text("")
-    (project / ".githooks").mkdir()
-    for number in range(60):
-        (project / f".githooks/{number}").write_text("m " + " ".join(f"w{number}" for number in range(100)))
-    folder = ProjectFolder(project)
-    monkeypatch.setattr(folder.hidden_files, "find", lambda: ())
-    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
-    assert named_by_tools.NamedByTools(folder).has("m/w1/x.py")
-    assert len(read) <= 70 and len([path for path in listed if "/m/" in path]) <= 40
+    looks: list[str] = []
+    original = ProjectFolder.entry_at
+    monkeypatch.setattr(ProjectFolder, "entry_at", lambda self, path: looks.append(path) or original(self, path))
+    code = (
+        "import os\nfor n in range(100): os.symlink('src/../' * 500 + 'src', f'l{n}'); os.symlink('x/' * 2000, f'm{n}')"
+    )
+    monkeypatch.setattr(selection, "_MOST_STEPS", 1000)
+    _, held = by_agent(project, f"{code}\nos.symlink('src', 'first')")
+    assert "first" not in held and len(held) >= 190 and len(looks) < 10_000
+
+
+def test_folders_above_a_file_are_looked_at_once_for_all_files_in_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matched: list[str] = []
+    matches = hidden._matches
+    monkeypatch.setattr(hidden, "_matches", lambda path, name: matched.append(path) or matches(path, name))
+    monkeypatch.setattr(
+        selection, "_is_odd", lambda name, is_odd=selection._is_odd: matched.append(name) or is_odd(name)
+    )
+    here = HereFolder(project)
+    folder = "/".join(f"folder{number}" for number in range(60))
+    for number in range(50):
+        here.write(f"{folder}/{number}.txt", "x")
+    matched.clear()
+    assert here.left_out() == () and 100 <= len(matched) < 600
 
 
 def test_hooks_of_shared_settings_count_in_a_repository_below(
@@ -776,9 +651,9 @@ def test_hooks_of_shared_settings_count_in_a_repository_below(
         (project / path).write_text('. "$HOOKS/common.sh"')
     (project / "a/githooks/commit-msg").symlink_to("../../lib/linked.sh")
     here = HereFolder(project)
-    for path in ("a/githooks/pre-commit", "a/githooks/common.sh", "lib/linked.sh", "n.txt"):
+    for path in ("a/githooks/pre-commit", "a/githooks/common.sh", "lib/linked.sh", "n.csv"):
         here.write(path, "x")
-    assert applied(here) == ["n.txt"]
+    assert applied(here) == ["n.csv"]
 
 
 def test_a_new_link_of_an_odd_name_is_held_back_unless_it_leads_to_a_folder(project: Path) -> None:

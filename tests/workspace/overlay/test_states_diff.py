@@ -1,14 +1,15 @@
 """The difference of two states of a session that works on the user's folder: its files too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.overlay.layer import LayerView
+from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
 CELLS = (
     "import os, shutil",
@@ -44,3 +45,19 @@ def test_the_files_of_two_states_are_compared(session: Session) -> None:
     session.checkout(2)
     assert files(session, 2, 1) == {"data/rows.csv": "modified", "new.txt": "deleted", ".env": "deleted"}
     assert files(session, 2, 2) == {}
+
+
+def test_however_deep_changed_files_lie_each_folder_above_them_is_asked_about_once() -> None:
+    class Counted(dict[str, Entry]):
+        asked = 0
+
+        def get(self, path: str, default: Any = None) -> Any:
+            self.asked += 1
+            return super().get(path, default)
+
+    deep = "/".join(["d"] * 200)
+    entries = Counted({f"{deep}/{number}": Entry(f"{deep}/{number}", FILE) for number in range(500)})
+    view = LayerView(None, entries)
+    assert all(view.at(path) is not None for path in entries)
+    assert entries.asked <= 700
+    assert LayerView(None, {"d": Entry("d", FILE), **entries}).at(f"{deep}/1") is None

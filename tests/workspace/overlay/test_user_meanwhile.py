@@ -1,7 +1,5 @@
 """What the user puts into the folder beside the changes of a session is no change of the session, whatever covers it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +40,7 @@ GONE = {"data", "data/rows.csv", "data/more.csv"}
         pytest.param("open('run.sh', 'w').close()", make_folder, {"run.sh"}, "run.sh", id="user-makes-a-folder"),
     ],
 )
+@pytest.mark.one_case
 def test_what_the_user_puts_in_is_not_taken_for_a_change_of_the_next_cell(
     box: Sandbox, project: Path, program: str, meanwhile: Callable[[Path], None], changed: set[str], conflict: str
 ) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, SandboxError
@@ -95,6 +93,7 @@ def test_exact_names_may_hold_what_no_person_would_type(name: str) -> None:
         ("cod\u202etxt.exe", "cod\\u202etxt.exe"),
         ("a\u2028b\u200bc", "a\\u2028b\\u200bc"),
         ("\U000e0041", "\\U000e0041"),
+        ("a\u3164\ufe0f.csv\u2800", "a\\u3164\\ufe0f.csv\\u2800"),
         ("back\\slash", "back\\\\slash"),
         ("..\\up", "..\\\\up"),
         ("a" * 255, "a" * 255),

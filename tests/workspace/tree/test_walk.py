@@ -1,5 +1,5 @@
-from __future__ import annotations
-
+import contextlib
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -74,11 +74,12 @@ def test_a_folder_that_vanishes_or_becomes_a_link_meanwhile_is_not_followed(
     (folder / "a").mkdir()
     (folder / "b").mkdir()
     walk = rooted.walk()
-    assert next(walk).path == "a"
+    entries = iter(walk)
+    assert next(entries).path == "a"
     (folder / "a").rmdir()
     (folder / "b").rmdir()
     (folder / "b").symlink_to(outside)
-    assert [(entry.path, entry.type) for entry in walk] == [("b", "symlink")]
+    assert [(entry.path, entry.type) for entry in entries] == [("b", "symlink")]
     assert walk.unseen == {"a": "unreadable"}
 
 
@@ -126,11 +127,25 @@ def test_ten_thousand_files_are_seen_with_one_descriptor_at_a_time(rooted: Roote
     for number in range(10_000):
         os.close(os.open(folder / f"f{number}", os.O_CREAT))
     before = len(os.listdir("/proc/self/fd"))
-    walk = rooted.walk()
-    next(walk)
+    entries = iter(rooted.walk())
+    next(entries)
     assert len(os.listdir("/proc/self/fd")) == before + 1
-    assert len(list(walk)) == 9_999
+    assert len(list(entries)) == 9_999
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_loop_that_fails_leaves_no_folder_open(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").touch()
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        walk = rooted.walk()
+        with contextlib.suppress(KeyError):
+            for entry in walk:
+                raise KeyError(entry)
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("tree")

@@ -1,7 +1,5 @@
 """A real JupyterHub with the configuration of docs/deploy.md: users pick kernels, and groups have limits."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

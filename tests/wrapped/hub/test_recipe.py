@@ -1,7 +1,5 @@
 """The hook of docs/deploy.md for JupyterHub: which limits a user's server gets. ``make test-hub`` runs a real hub."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The papermill engine: any notebook in a jail, with limits from papermill's own command line."""
 
-from __future__ import annotations
-
 import json
 
 import nbformat
@@ -13,6 +11,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from papermill.cli import papermill as papermill_cli
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.notebook.options.option_table import BY_SETTING
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.wrapped.papermill.engine import collect, from_pairs, start_variables
 from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions
 
@@ -172,6 +172,10 @@ def test_the_caller_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook
     assert shown(target) == ["shown\n"]
 
 
+def test_of_the_settings_of_wrapped_kernels_only_the_two_limits_give_no_right():
+    assert {name for name, option in BY_SETTING.items() if option.harmless} == {"memory", "timeout"}
+
+
 @pytest.mark.parametrize("own", ["wrapped", "installed"])
 def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, monkeypatch, own):
     from sandbox_kernel.notebook.kernelspec import install
@@ -179,21 +183,21 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
 
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     mount = f"{tmp_path}:/p"
-    for name, words in (("broad", [mount]), ("narrow", [])):
+    for name, words in (("broad", (mount,)), ("narrow", ())):
         if own == "wrapped":
             options = [
                 "-m",
                 LAUNCHER,
                 "-f",
                 "{connection_file}",
-                *WrapOptions(command=("x", "--y"), memory_mb=300, mounts=words).to_arguments(),
+                *WrapOptions(command=("x", "--y"), memory_mb=300, mounts=tuple(map(parse_mount, words))).to_arguments(),
             ]
             folder = tmp_path / "data" / "kernels" / name
             folder.mkdir(parents=True)
             spec = {"argv": ["python", *options], "display_name": name, "language": "python"}
             (folder / "kernel.json").write_text(json.dumps(spec))
         else:
-            install(True, None, False, name, name, options=f"--mount={mount}" if words else None, lines="locked")
+            install(name, name, None, options=f"--mount={mount}" if words else None, lines="locked")
     broad, narrow = (nbformat.read(notebook("1", kernel=name)[0], 4) for name in ("broad", "narrow"))
     with pytest.raises(InvalidRequest, match="-k broad"):
         SandboxEngine.nb_kernel_name(broad)

@@ -1,18 +1,18 @@
 """What a page gets of a hostile kernel's outputs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.untrusted.ansi import MAX_COLOURS
+from sandbox_kernel.session.cell.displays import MAX_DISPLAYS
+from sandbox_kernel.untrusted.ansi import MAX_COLOURS, MAX_LINES
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.untrusted.sanitize import MAX_WORK
+from sandbox_kernel.util.wire import BadMessage
 from sandbox_kernel.wrapped.relaying.cleaning import (
     _REPLIES,
+    MOST_REPORTED,
     CompletionRequest,
-    MalformedMessage,
     OutputCleaner,
     clean_reply,
     header,
@@ -34,7 +34,7 @@ FIELDS = ("name", "text", "data", "metadata", "transient", "execution_state", "c
 def test_any_content_gives_a_clean_message_or_is_malformed(kind, content):
     try:
         OutputCleaner().clean(kind, content)
-    except MalformedMessage:
+    except BadMessage:
         pass
 
 
@@ -54,7 +54,7 @@ def test_text_that_was_held_back_comes_when_the_cell_is_over():
 
 
 def test_a_stream_of_another_name_is_malformed():
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(BadMessage):
         OutputCleaner().clean("stream", {"name": "alert", "text": "x"})
 
 
@@ -91,9 +91,9 @@ def test_an_error_cannot_have_the_name_of_one_of_ours():
 def test_a_header_keeps_known_short_fields_only():
     given = {"msg_id": "a", "msg_type": "status", "username": "u", "extra": {"x": 1}, "version": "5.3"}
     assert header(given) == {"msg_id": "a", "msg_type": "status", "username": "u", "version": "5.3"}
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(BadMessage):
         header({"msg_id": "a" * 10_000})
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(BadMessage):
         header({"msg_id": ["a"]})
 
 
@@ -119,12 +119,40 @@ def test_a_line_of_ours_begins_after_the_colours_and_the_line_of_the_kernel(
 @pytest.mark.slow
 def test_what_a_page_draws_for_one_cell_is_bounded_and_the_rest_is_said_once() -> None:
     cleaner = OutputCleaner()
-    shown = {"data": {"text/html": "<b>x</b>" * 19_000}, "metadata": {}}
+    shown = {"data": {"text/html": "<b></b>" * 19_000}, "metadata": {}}
     found = [cleaner.clean("display_data", shown) for _ in range(MAX_WORK // 38_000 + 2)]
     assert [bool(each and each["data"]) for each in found].count(False) == 2
     assert len(cleaner.take_removed()) == 1
     cleaner.end()
     assert cleaner.clean("display_data", shown)["data"]  # type: ignore[index]
+
+
+def test_outputs_of_one_cell_are_bounded_in_number_and_their_updates_by_what_they_draw() -> None:
+    cleaner = OutputCleaner()
+    empty, frame = {"data": {}, "metadata": {}}, {"data": {"text/html": "<script>1</script>"}, "metadata": {}}
+    assert all(cleaner.clean("update_display_data", empty) for _ in range(2 * MAX_DISPLAYS))
+    found = [cleaner.clean("display_data", shown) for shown in (empty, frame) * (MAX_DISPLAYS // 2 + 1)]
+    assert [each is None for each in found] == [False] * MAX_DISPLAYS + [True] * 2
+    assert cleaner.clean("error", {"ename": "E"}) is None
+    assert len(cleaner.take_removed()) == 1
+
+
+def test_lines_are_bounded_in_one_error_and_in_all_errors_of_a_cell() -> None:
+    cleaner = OutputCleaner()
+    errors = [cleaner.clean("error", {"ename": "E", "traceback": ["\n" * 20_000] * 13}) for _ in range(9)]
+    shown = [str(each["traceback"]).count("\\n") for each in errors if each is not None]
+    assert 50_000 < sum(shown) <= MAX_LINES
+    cleaner.end()
+    assert all(cleaner.clean("error", {"ename": "E", "traceback": ["x" * 80] * 50}) for _ in range(100))
+
+
+def test_lines_of_ours_on_what_was_removed_are_few_and_the_last_one_stands_for_the_rest() -> None:
+    cleaner, told = OutputCleaner(), []
+    for number in range(40):
+        given = {"data": {f"a/{number}-{each}": "" for each in range(10)}, "metadata": {}}
+        cleaner.clean("display_data", given)
+        told += cleaner.take_removed()
+    assert (len(told), told[-1]) == (MOST_REPORTED + 1, "more parts of the outputs of this cell are not shown")
 
 
 def test_colours_are_bounded_in_one_cell_and_in_one_error() -> None:
@@ -150,12 +178,12 @@ INFO = {"protocol_version": "5.3", "language_info": {"name": "R"}, "banner": ""}
 def test_any_content_gives_a_clean_reply_or_is_malformed(kind, content):
     try:
         clean_reply(kind, content, CompletionRequest("os.pa", 5))
-    except MalformedMessage:
+    except BadMessage:
         pass
 
 
 def test_a_reply_of_an_unknown_kind_is_malformed():
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(BadMessage):
         clean_reply("comm_open", {}, None)
 
 
@@ -169,6 +197,7 @@ def test_a_payload_may_show_text_and_may_not_write_a_cell():
                 {"source": "page", "data": {"text/plain": "help", "text/html": "<script>1</script>"}, "start": 0},
                 {"source": "set_next_input", "text": "import os; os.system('x')", "replace": True},
                 {"source": "edit_magic", "filename": "/etc/passwd", "line_number": 0},
+                {"data": {"text/plain": "it has no source"}},
             ],
         },
         None,
@@ -198,7 +227,7 @@ def test_a_history_is_numbers_and_clean_text():
     reply = clean_reply("history_reply", {"status": "ok", "history": cells}, None)
     assert reply["history"] == [[1, 2, "x = 1"], [1, 3, ["y", None]], [1, 4, ["\u25a1 z", "3"]]]
     for wrong in ([[1, 2, {"text/html": "evil"}]], [["a", 2, "x"]], [[1, 2]], "evil", [[1, 2, ["x", {"a": 1}]]]):
-        with pytest.raises(MalformedMessage):
+        with pytest.raises(BadMessage):
             clean_reply("history_reply", {"status": "ok", "history": wrong}, None)
 
 

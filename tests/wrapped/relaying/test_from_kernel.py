@@ -1,7 +1,5 @@
 """The half of a relay that reads a hostile kernel, without a kernel: messages in, what front ends get out."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading
@@ -14,7 +12,7 @@ from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.relaying import from_kernel
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel, Requests, SentCell
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import Outside, OutsideAddress
+from sandbox_kernel.wrapped.relaying.outside import Outside
 from sandbox_kernel.wrapped.relaying.wire import Signer, split, to_json
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
@@ -24,12 +22,12 @@ class Sent(Outside):
     """The outside of a relay; it keeps what is sent."""
 
     def __init__(self):
-        self.address, self._session = OutsideAddress("tcp", "127.0.0.1", {}, Signer(b"outside")), "ours"
+        self.signer, self._session = Signer(b"outside"), "ours"
         self.by_channel, self.waiting, self.messages = dict.fromkeys(CHANNELS), SimpleNamespace(send=self.keep), []
 
     def keep(self, sock, frames):
         packet = split(frames)
-        assert self.address.signer.verifies(packet.signature, packet.parts)
+        assert self.signer.verifies(packet.signature, packet.parts)
         self.messages.append([json.loads(part) for part in packet.parts])
 
     def texts(self):
@@ -53,6 +51,26 @@ def message(kind, content, parent=PARENT):
 
 def printed(text, name="stdout"):
     return message("stream", {"name": name, "text": text})
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"name": "stdout", "text": "a"}, ["a"]),
+        ({"text": "a", "more": [[{}] * 9, 1e999, 2**99], "name": "stderr"}, ["a"]),
+        ({"name": "stdout", "text": "\ud800b"}, ["?b"]),
+        ({"name": "stdout", "text": "c", "deep": json.loads("[" * 900 + "]" * 900)}, ["c"]),
+        ({"name": "stdin", "text": "a"}, []),
+        ({"name": "stdout", "text": 1}, []),
+        ({"text": "a"}, []),
+        ([], []),
+    ],
+)
+def test_printed_text_is_shown_whatever_stands_beside_it_and_nothing_else_is_taken_for_it(
+    carrier, sent, content, shown
+):
+    carrier.carry("iopub", message("stream", content))
+    assert (sent.texts(), carrier.dropped["malformed"]) == (shown, 0 if shown else 1)
 
 
 def test_much_text_with_an_escape_sequence_far_behind_is_cleaned(carrier, sent):
@@ -121,9 +139,33 @@ def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(car
         carrier._requests.routes[name] = [b"front end"]
         carrier.carry("shell", message("execute_reply", content, {"msg_id": name, "msg_type": "execute_request"}))
     first, second = (each[3] for each in sent.messages if each[0]["msg_type"] == "execute_reply")
-    assert "a" in first["user_expressions"] and second["execution_count"] == 7
-    assert ("a" in second["user_expressions"]) is (each_s < 1)
+    assert ("a" in first["user_expressions"]) is ("a" in second["user_expressions"]) is (each_s < 1)
+    assert first["execution_count"] == second["execution_count"] == 7
     assert ("not shown" in str(sent.texts())) is (each_s > 1)
+
+
+def test_front_ends_are_heard_between_the_values_and_pages_of_a_reply(carrier, sent):
+    heard = []
+    carrier._between = lambda: heard.append(len(sent.messages))
+    shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
+    page = {"source": "page", "data": {"text/plain": "x"}, "start": 0}
+    content = {"status": "ok", "payload": [page] * 3, "user_expressions": {"a": shown, "b": shown}}
+    carrier._requests.routes["cell"] = [b"front end"]
+    carrier.carry("shell", message("execute_reply", content))
+    assert heard == [0] * 5
+    assert len(sent.messages[-1][3]["payload"]) == 3
+
+
+def test_questions_that_nobody_answers_are_bounded_and_an_answer_lets_a_cell_ask_again(carrier, sent):
+    carrier._requests.sent("cell", SentCell(PARENT, [b"front end"]))
+    carrier._requests.routes["cell"] = [b"front end"]
+    question = message("input_request", {"prompt": "x"})
+    for _ in range(from_kernel.MOST_QUESTIONS + 5):
+        carrier.carry("stdin", question)
+    assert len(sent.messages) == from_kernel.MOST_QUESTIONS
+    carrier._requests.answered()
+    carrier.carry("stdin", question)
+    assert len(sent.messages) == from_kernel.MOST_QUESTIONS + 1
 
 
 def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
@@ -143,7 +185,7 @@ def test_a_display_is_decoded_unless_it_is_too_large(carrier, sent, monkeypatch,
     monkeypatch.setattr(from_kernel, "MAX_JSON", 200_000)
     text = "x" * (200_000 + more)
     carrier.carry("iopub", message("display_data", {"data": {"text/plain": text}, "metadata": {}}))
-    assert (len(sent.messages), carrier.dropped["malformed"]) == (shown, 1 - shown)
+    assert (len(sent.messages), carrier.dropped["too large"]) == (shown, 1 - shown)
 
 
 @pytest.mark.parametrize("value", [{"text": "\ud800"}, {"\udfff": "x"}, {"text": float("nan")}])
@@ -158,31 +200,19 @@ def clock(**options):
     return made
 
 
-def test_a_question_for_a_cell_that_is_not_there_does_not_stop_the_clock():
+def test_the_clock_stands_while_the_user_is_asked_and_for_no_other_question():
     made = clock()
-    assert not made.asked("nobody")
+    assert not made.asked("nobody"), "a cell that is not there"
+    made.sent("b", SentCell({}, ()))
+    assert made.asked("b"), "a cell that waits"
     assert made.left_s() is not None
-
-
-def test_a_cell_whose_front_end_answers_no_questions_cannot_stop_the_clock():
-    made = clock(may_ask=False)
-    assert not made.asked("a")
-    assert made.left_s() is not None
-
-
-def test_the_clock_stands_while_the_user_is_asked():
-    made = clock()
     assert made.asked("a")
     assert made.left_s() is None
     made.answered()
     assert made.left_s() is not None
-
-
-def test_a_cell_that_waits_cannot_stop_the_clock_of_the_one_that_runs():
-    made = clock()
-    made.sent("b", SentCell({}, ()))
-    assert made.asked("b")
-    assert made.left_s() is not None
+    deaf = clock(may_ask=False)
+    assert not deaf.asked("a"), "its front end answers no questions"
+    assert deaf.left_s() is not None
 
 
 @pytest.mark.parametrize("kinds", [("status", "execute_reply"), ("execute_reply", "status")])

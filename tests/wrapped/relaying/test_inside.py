@@ -1,7 +1,5 @@
 """The protocol reader against real libzmq, and against bytes that no kernel would send."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -1,11 +1,9 @@
 """The gate of a wrapped kernel's widgets: what of its comms reaches a page, and what of a page reaches it."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S
-from sandbox_kernel.session.cell.displays import MAX_COMMS
+from sandbox_kernel.session.cell.displays import MAX_COMM_MESSAGES
 from sandbox_kernel.wrapped.relaying import kernel_widgets
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 
@@ -120,7 +118,7 @@ def test_a_flood_of_one_cell_ends_and_the_next_cell_has_widgets(widgets, sent, m
     monkeypatch.setattr(widgets, "_left", 3)
     assert [opened(widgets, comm_id=f"a{number}") for number in range(4)] == [True, True, True, False]
     widgets.begin()
-    assert widgets._left == MAX_COMMS
+    assert widgets._left == MAX_COMM_MESSAGES
     assert opened(widgets, comm_id="b")
 
 

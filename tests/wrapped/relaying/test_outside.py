@@ -1,11 +1,17 @@
-"""Front ends that do not read: what waits for them is bounded in bytes."""
+"""The connection file is one of Jupyter; what waits for front ends that do not read is bounded in bytes."""
 
-from __future__ import annotations
+import json
+import socket
+from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped import launcher
+from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.relaying import outside
-from sandbox_kernel.wrapped.relaying.outside import LARGE, MOST, UnreadMessages
+from sandbox_kernel.wrapped.relaying.outside import LARGE, MOST, ConnectionFile, UnreadMessages
+from sandbox_kernel.wrapped.relaying.wire import Signer
 
 
 class Unread:
@@ -51,6 +57,41 @@ def test_a_front_end_that_does_not_read_at_all_does_not_stop_the_others(monkeypa
     for _ in range(5):
         queue.send(sock, [bytes(16 << 20)])
     assert not queue.is_full
+
+
+PORTS = {f"{channel}_port": 5000 + number for number, channel in enumerate(CHANNELS)}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"shell_port": 1}, "iopub_port"),
+        ({**PORTS, "hb_port": "5"}, "hb_port"),
+        ({**PORTS, "key": None}, "key"),
+        ([], "object"),
+        ({**PORTS, "signature_scheme": "rot13"}, "'rot13' is not known"),
+    ],
+)
+def test_what_is_no_connection_file_is_refused_and_its_field_is_named(tmp_path: Path, given: object, why: str) -> None:
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps(given))
+    with pytest.raises(InvalidRequest, match=why):
+        ConnectionFile.read(str(file)).signer()
+
+
+def test_a_connection_file_may_leave_out_what_has_a_usual_value(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps({**PORTS, "key": "k", "kernel_name": "any"}))
+    found = ConnectionFile.read(str(file))
+    assert (found.ip, found.port("hb"), found.signer()) == ("127.0.0.1", PORTS["hb_port"], Signer(b"k"))
+
+
+def test_a_port_that_is_taken_is_one_line_in_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {f"{name}_port": taken.getsockname()[1] for name in CHANNELS}
+        (tmp_path / "c.json").write_text(json.dumps({"transport": "tcp", "ip": "127.0.0.1", "key": "k", **ports}))
+        assert launcher._outside(str(tmp_path / "c.json")) is None
+    assert "in use" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -9,17 +9,16 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import sys
 
 from IPython.core.getipython import get_ipython
 
-from .frame import FRAME, LIBRARIES, as_json, bundle, frame, script
+from .frame import FRAME, LIBRARIES, MAKERS, as_json, bundle, frame, script
 from .offline import offline
-from .widgets import VIEW, widget
+from .widgets import VIEW, modules, widget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Set, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
@@ -36,7 +35,7 @@ _FRAMED = re.compile(r"<(?:script|iframe|audio|video)\b", re.IGNORECASE)
 
 def plotly(value: Any) -> Dict[str, Any]:
     """A Plotly figure, drawn by the package's own plotly.min.js."""
-    library = LIBRARIES.from_source("plotly", _plotly_source)
+    library = LIBRARIES.named("plotly")
     layout, config = value.get("layout") or {}, {"responsive": True, **(value.get("config") or {})}
     config.pop("plotlyServerURL", None)
     code = (
@@ -57,22 +56,22 @@ _PLOTLY_WARM_UP = """;window.sandboxWarmUp = () => {
 };"""
 
 
-def _plotly_source() -> str:
-    package = os.path.dirname(sys.modules["plotly"].__file__ or "")
+def _plotly_source(_: str) -> str:
+    package = os.path.dirname(importlib.import_module("plotly").__file__ or "")
     with open(os.path.join(package, "package_data", "plotly.min.js"), encoding="utf-8") as file:
         return file.read() + _PLOTLY_WARM_UP
 
 
 def vega(value: Any) -> Dict[str, Any]:
     """A Vega or Vega-Lite chart, as Altair shows it, drawn by the JavaScript that vl-convert-python has with it."""
-    library = LIBRARIES.from_source("vega", _vega_source)
+    library = LIBRARIES.named("vega")
     code = (
         f"{{ {_PLACE} vegaEmbed(place, {as_json(value)}, {{actions: false}}).catch((e) => place.append(e.message)); }}"
     )
     return frame(f'<div id="vis" style="width:100%"></div>{script(code)}', [library], _height(value.get("height"), 350))
 
 
-def _vega_source() -> str:
+def _vega_source(_: str) -> str:
     bundle = importlib.import_module("vl_convert").javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return re.sub(r"export\s*\{[^}]*\};?\s*$", "", bundle)
 
@@ -83,13 +82,18 @@ def _height(value: Any, usual: int) -> int:
 
 def bokeh(model: Any) -> Dict[str, Any]:
     """A Bokeh model, drawn by the package's own BokehJS, in a document of its own: figures may share a data source."""
-    library = LIBRARIES.from_source(
-        "bokeh", lambda: ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
-    )
+    library = LIBRARIES.named("bokeh")
     util = importlib.import_module("bokeh.embed.util")
     with util.OutputDocumentFor([model], apply_theme=util.FromCurdoc, always_new=True):
         code, place = importlib.import_module("bokeh.embed").components(model)
     return frame(place + code, [library], _height(getattr(model, "height", None), 450))
+
+
+def _bokeh_source(_: str) -> str:
+    return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
+
+
+MAKERS.update(plotly=_plotly_source, vega=_vega_source, bokeh=_bokeh_source)
 
 
 def javascript(code: Any) -> Dict[str, Any]:
@@ -141,21 +145,28 @@ _BROUGHT: Set[Tuple[int, str]] = set()
 def in_output(data: Dict[str, Any]) -> Dict[str, Any]:
     """Return an output of a cell in the form that an ``Output`` widget shows."""
     shown = data if VIEW in data else converted(data)
-    if FRAME in shown:
+    if VIEW in data and isinstance(data[VIEW], dict):
+        shown = {**data, VIEW: {**data[VIEW], "modules": modules()}}  # its frame may be older than they are
+        _bring(list(modules().values()))
+    elif FRAME in shown:
         # Until the code of its library is there, and where no kernel gives it.
         shown = {"text/plain": "[an interactive figure]", **shown}
-        # Let the page have libraries: a display with nothing in it needs them, once in each cell.
-        number = getattr(get_ipython(), "execution_count", 0)
-        missing = [name for name in shown[FRAME]["libraries"] if (number, name) not in _BROUGHT]
-        if missing and LIBRARIES.send is not None:
-            _BROUGHT.update((number, name) for name in missing)
-            LIBRARIES.send({FRAME: frame("", missing)})
+        _bring(shown[FRAME]["libraries"])
     elif not any(name in shown for name in (VIEW, *_DRAWN)):
         if isinstance(shown.get("text/markdown"), str):
             shown = {**shown, **_markdown(shown["text/markdown"])}
         elif isinstance(shown.get("text/latex"), str):
             shown = {**shown, "text/plain": shown["text/latex"]}
     return {"output_type": "display_data", "data": bundle(shown), "metadata": {}}
+
+
+def _bring(libraries: List[str]) -> None:
+    """Let the page have libraries: a display with nothing in it needs them, once in each cell."""
+    number = getattr(get_ipython(), "execution_count", 0)
+    missing = [name for name in libraries if (number, name) not in _BROUGHT]
+    if missing and LIBRARIES.send is not None:
+        _BROUGHT.update((number, name) for name in missing)
+        LIBRARIES.send({FRAME: frame("", missing)})
 
 
 def _markdown(text: str) -> Dict[str, Any]:

@@ -35,6 +35,11 @@ def as_json(value: Any) -> str:
     return _dumps(value, default=str)
 
 
+#: What makes the source of a library, by the first word of its title; it gets the rest. From files of installed
+#: packages alone, so that the host can have it made again where no program has run.
+MAKERS: Dict[str, Callable[[str], str]] = {}
+
+
 class Libraries:
     """Sends each library to the host once; later frames name it by its SHA-256."""
 
@@ -43,10 +48,11 @@ class Libraries:
         self.send: Callable[[Dict[str, Any]], bool] | None = None
         self._known: Dict[str, str] = {}
 
-    def from_source(self, title: str, make: Callable[[], str]) -> str:
+    def named(self, title: str) -> str:
         """Return the SHA-256 of a library; makes and sends it the first time that this title is asked for."""
         if title not in self._known:
-            data = make().encode("utf-8", "replace")
+            kind, _, rest = title.partition(" ")
+            data = MAKERS[kind](rest).encode("utf-8", "replace")
             name = hashlib.sha256(data).hexdigest()
             packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode("ascii")
             if self.send is not None:

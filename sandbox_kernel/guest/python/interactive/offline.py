@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import html
+import importlib.util
 import mimetypes
 import os
 import re
 import sys
 
-from .frame import LIBRARIES, as_json, frame
+from .frame import LIBRARIES, MAKERS, as_json, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _ICON_FONT = re.compile(r"<link\b[^<>]*?\shref=[\"'][^\"'<>]*font-awesome[^<>]*>
 _AUDIO_HEIGHT = 80
 _NO_LEAFLET = (
     "<p>This map is drawn by Leaflet, which a frame cannot load from the network. "
-    "Install it beside the map's own package: pip install XStatic-Leaflet XStatic-jQuery</p>"
+    "Install it beside the map's own package: pip install 'sandbox-kernel[interactive]'</p>"
 )
 #: The signs that matplotlib's animation player takes from a font of the network.
 _PLAYER_STYLE = "<style>{}</style>".format(
@@ -80,7 +81,7 @@ def offline(markup: str) -> Dict[str, Any]:
         markup = _PLAYED.sub(played, markup)
         markup = _STYLE_SHEET.sub(loaded, _SCRIPT.sub(loaded, markup))
     if _ITABLES.search(markup) and "itables.javascript" in sys.modules:
-        libraries.append(LIBRARIES.from_source("itables", _itables))
+        libraries.append(LIBRARIES.named("itables"))
     if "animation" in markup and "fa fa-" in markup and _ICON_FONT.search(markup):
         markup = _PLAYER_STYLE + _ICON_FONT.sub("", markup)
     if "L.map(" in markup and not package_folder("leaflet"):
@@ -94,8 +95,8 @@ def _is_small(path: str) -> bool:
     return "://" not in path and os.path.isfile(path) and os.path.getsize(path) <= _MOST_BYTES
 
 
-def _itables() -> str:
-    module = sys.modules["itables.javascript"]
+def _itables(_: str) -> str:
+    module = importlib.import_module("itables.javascript")
     made = module.generate_init_offline_itables_html(module.opt.dt_bundle)
     source = str(made[made.index("<script>") + len("<script>") : made.index("</script>")])
     # Without it tables have light colours on a dark page too: white text on white.
@@ -122,11 +123,11 @@ def packaged(address: str) -> str:
     """Return the SHA-256 of the library that holds what stands at this address; empty when no package has it."""
     vis = _VIS.search(address)
     if vis is not None:
-        return _vis(vis[1])
+        return LIBRARIES.named(f"vis-network {vis[1]}") if _vis_file(vis[1]) else ""
     if _LEAFLET.search(address) and package_folder("leaflet"):
-        return LIBRARIES.from_source("leaflet", _leaflet)
+        return LIBRARIES.named("leaflet")
     if _JQUERY.search(address) and package_folder("jquery"):
-        return LIBRARIES.from_source("jquery", lambda: read(os.path.join(package_folder("jquery"), "jquery.min.js")))
+        return LIBRARIES.named("jquery")
     if _ICONS.search(address):
         return icons()
     return ""
@@ -134,7 +135,7 @@ def packaged(address: str) -> str:
 
 def icons() -> str:
     """Return the SHA-256 of Font Awesome, whose signs stand on buttons; empty when it is not installed."""
-    return LIBRARIES.from_source("font-awesome", _icons) if package_folder("font_awesome") else ""
+    return LIBRARIES.named("font-awesome") if package_folder("font_awesome") else ""
 
 
 def package_folder(name: str) -> str:
@@ -146,15 +147,14 @@ def package_folder(name: str) -> str:
     return ""
 
 
-def _vis(version: str) -> str:
-    package = sys.modules.get("pyvis")
-    if package is None:
-        return ""
-    path = os.path.join(os.path.dirname(package.__file__ or ""), "lib", f"vis-{version}", "vis-network.min.js")
-    return LIBRARIES.from_source(f"vis-network {version}", lambda: read(path)) if os.path.isfile(path) else ""
+def _vis_file(version: str) -> str:
+    package = importlib.util.find_spec("pyvis")
+    folder = os.path.dirname(package.origin or "") if package is not None else ""
+    path = os.path.join(folder, "lib", f"vis-{version}", "vis-network.min.js")
+    return path if os.path.isfile(path) else ""
 
 
-def _leaflet() -> str:
+def _leaflet(_: str) -> str:
     place = package_folder("leaflet")
     names = {"iconUrl": "marker-icon", "iconRetinaUrl": "marker-icon-2x", "shadowUrl": "marker-shadow"}
     signs = {key: as_data(os.path.join(place, "images", f"{name}.png")) for key, name in names.items()}
@@ -165,7 +165,7 @@ def _leaflet() -> str:
     )
 
 
-def _icons() -> str:
+def _icons(_: str) -> str:
     place = os.path.join(package_folder("font_awesome"), "css")
     return _added(
         "".join(style_sheet(os.path.join(place, f"{name}.min.css")) for name in ("fontawesome", "solid", "v4-shims"))
@@ -191,7 +191,6 @@ def as_data(path: str, kind: str = "") -> str:
 
 
 def _added(style: str) -> str:
-    """Return code that adds a style to the document of a frame."""
     return f"document.head.append(Object.assign(document.createElement('style'), {{textContent: {as_json(style)}}}));\n"
 
 
@@ -199,3 +198,15 @@ def read(path: str) -> str:
     """Return the text of a file."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(_MOST_BYTES)
+
+
+def _jquery(_: str) -> str:
+    return read(os.path.join(package_folder("jquery"), "jquery.min.js"))
+
+
+MAKERS.update(
+    {
+        "itables": _itables, "leaflet": _leaflet, "jquery": _jquery, "font-awesome": _icons,
+        "vis-network": lambda version: read(_vis_file(version)),
+    }
+)  # fmt: skip

@@ -10,6 +10,7 @@
   const waiting = new Map();
   const comms = new Map();
   const targets = new Map();
+  const handled = new Set(); // messages that widgets have not taken yet
   const nothing = () => {};
 
   class Comm {
@@ -113,7 +114,7 @@
   const libraries = new Map();
   const library = (name) => {
     if (!libraries.has(name)) {
-      delete window.define; // the widgets are loaded by now; other libraries then name themselves
+      window.sandboxModule = null; // the widgets are loaded by now; a library that is none names itself
       let use;
       const come = new Promise((called) => { use = called; });
       libraries.set(name, Object.assign(come, { use }));
@@ -137,7 +138,17 @@
   const drawn = (data, root) => {
     const widget = data['application/vnd.jupyter.widget-view+json'];
     if (widget) {
-      place(widget.model_id, root);
+      const newer = Object.entries(widget.modules ?? {}).filter(([name]) => !modules.has(name));
+      if (newer.length === 0) {
+        place(widget.model_id, root);
+        return;
+      }
+      // Code that is newer than this frame: the models wait for it, and then take what they were told meanwhile.
+      const made = root.appendChild(document.createElement('div'));
+      Promise.all(newer.map(([, sha256]) => library(sha256)))
+        .then(() => until(() => handled.size === 0))
+        .catch(nothing)
+        .then(() => made.parentNode !== root || place(widget.model_id, made));
       return;
     }
     const frame = data['application/vnd.sandbox-kernel.frame+json'];
@@ -202,7 +213,7 @@
   Object.defineProperty(document, 'currentScript', { get: () => current ?? FROM_NOWHERE });
   // AMD, for files that are evaluated one after the other; each names itself before it is evaluated.
   window.sandboxModule = OURS;
-  window.define = (...given) => {
+  const define = (...given) => {
     const factory = given.pop();
     const needs = Array.isArray(given.at(-1)) ? given.at(-1) : [];
     const exports = {};
@@ -210,11 +221,13 @@
     const made = typeof factory === 'function' ? factory(...found) : factory;
     modules.set(window.sandboxModule, made ?? exports);
   };
-  window.define.amd = {};
+  define.amd = {};
+  Object.defineProperty(window, 'define', { get: () => (window.sandboxModule ? define : undefined) });
   window.require = window.requirejs = (names, use, refuse) => {
-    const missing = names.find((name) => !modules.has(named(name)));
-    if (missing) refuse?.(new Error(`${missing} is not in this frame`));
-    else queueMicrotask(() => use(...names.map((name) => modules.get(named(name)))));
+    const missing = () => names.find((name) => !modules.has(named(name)));
+    until(() => !missing())
+      .catch(() => refuse?.(new Error(`${missing()} is not in this frame`)))
+      .then(() => missing() || use(...names.map((name) => modules.get(named(name)))));
   };
   window.requirejs.config = nothing;
 
@@ -227,8 +240,11 @@
       const comm = new Comm(target_name, comm_id);
       comms.set(comm_id, comm);
       targets.get(target_name)?.(comm, message);
-    } else if (msg_type === 'comm_msg') manager().then((found) => found.get_model(comm_id)).then(() => comms.get(comm_id)?.message?.(message)).catch(nothing);
-    else if (msg_type === 'comm_close') {
+    } else if (msg_type === 'comm_msg') {
+      const work = manager().then((found) => found.get_model(comm_id)).then(() => comms.get(comm_id)?.message?.(message)).catch(nothing);
+      handled.add(work);
+      work.then(() => handled.delete(work));
+    } else if (msg_type === 'comm_close') {
       comms.get(comm_id)?.closed?.(message);
       comms.delete(comm_id);
     }
@@ -254,7 +270,10 @@
   addEventListener('message', async ({ source, data }) => {
     if (source !== parent || typeof data !== 'object' || data === null) return;
     if (data.type === 'comm') receive(data);
-    else if (data.type === 'library') libraries.get(data.sha256)?.use();
+    else if (data.type === 'library') {
+      window.sandboxModule = null;
+      libraries.get(data.sha256)?.use();
+    }
     else if (data.type === 'done') waiting.get(data.id)?.();
     else if (data.type === 'view') {
       const root = document.body.appendChild(document.createElement('div')); // before any wait: views keep their order

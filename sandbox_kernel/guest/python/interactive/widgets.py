@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import io
 import os
 import re
 import sys
 
-from .frame import LIBRARIES, as_json, frame, script
+from .frame import LIBRARIES, MAKERS, as_json, frame, script
 from .offline import as_data, icons, read
 
 TYPE_CHECKING = False
@@ -93,15 +92,17 @@ COMMS = Comms()
 
 def widget(value: Any) -> Dict[str, Any]:
     """The view of a widget, drawn by the widget manager that ipywidgets brings for the classic notebook."""
-    libraries = [LIBRARIES.from_source("ipywidgets", _manager)]
-    for name in sorted(COMMS.modules):
-        path = _extension(name, "index.js")
-        if not name.startswith(_STANDARD) and path:
-            libraries.append(LIBRARIES.from_source(f"widget {name}", functools.partial(_module, name, path)))
+    libraries = [LIBRARIES.named("ipywidgets"), *modules().values()]
     signs = icons()
     made = frame(script("startWidgets()"), [*libraries, signs] if signs else libraries, 120)
     made["widget"] = {"model_id": str(value["model_id"])}
     return made
+
+
+def modules() -> Dict[str, str]:
+    """Return the libraries of the widgets of this session that are none of ipywidgets', by the name of their module."""
+    others = [name for name in sorted(COMMS.modules) if not name.startswith(_STANDARD) and _extension(name, "index.js")]
+    return {name: LIBRARIES.named(f"widget {name}") for name in others}
 
 
 def _extension(name: str, file: str) -> str:
@@ -115,7 +116,7 @@ def _extension(name: str, file: str) -> str:
     return ""
 
 
-def _manager() -> str:
+def _manager(_: str) -> str:
     ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "widget_manager.js")
     path = _extension("jupyter-js-widgets", "extension.js")
     if not path:
@@ -123,14 +124,18 @@ def _manager() -> str:
     return read(ours) + "\n;" + read(path)
 
 
-def _module(name: str, path: str) -> str:
+def _module(name: str) -> str:
     """Return the file of a widget, with the pictures that it would load put in."""
+    path = _extension(name, "index.js")
 
     def put_in(match: Match[str]) -> str:
         picture = os.path.join(os.path.dirname(path), match[1])
         return as_json(as_data(picture)) if os.path.isfile(picture) else match[0]
 
     return f"window.sandboxModule = {name!r};\n" + _PICTURE.sub(put_in, read(path))
+
+
+MAKERS.update(ipywidgets=_manager, widget=_module)
 
 
 class _Caught(io.StringIO):

@@ -1,6 +1,6 @@
 """Runs once inside the Python guest of a WebAssembly session and defines how it runs cells. No module imports it.
 
-``begin`` is called once, when a session starts; loading this changes nothing yet, so that it can be part of an image.
+It is part of an image, so loading it changes nothing yet; ``begin`` is called once, when a session starts.
 It exchanges messages with the worker through the letter box (``wasi.py``): one JSON request, one JSON answer.
 """
 
@@ -184,7 +184,6 @@ def _install(words: list[str]) -> None:
 
 
 def _installed() -> dict[str, "importlib.metadata.Distribution"]:
-    """Return what can be imported already, by name."""
     import importlib.metadata
 
     found: dict[str, importlib.metadata.Distribution] = {}
@@ -344,16 +343,10 @@ def names() -> None:
     _tell(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
-def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
-    """Make ``import host`` work: ``sources`` are its modules, ``listing`` the functions (``host_line.py``)."""
-    for name, source in sources.items():
-        module = sys.modules[name] = type(sys)(name)
-        module.__package__ = "host"
-        module.__path__ = []
-        exec(compile(source, f"<{name}>", "exec"), module.__dict__)
-        if name != "host":
-            setattr(sys.modules.setdefault("host", type(sys)("host")), name.partition(".")[2], module)
-    sys.modules["host"].offer(listing, lambda message: _posted(b"host " + message))
+def offer(listing: list[list[str]]) -> None:
+    """Make ``import host`` work for these functions; ``functions/calling.py`` is a module here already."""
+    calling = sys.modules["host.calling"]
+    sys.modules["host"] = calling.make_module(calling.Calls(lambda message: _posted(b"host " + message)), listing)
 
 
 def renew() -> None:
@@ -365,11 +358,11 @@ def renew() -> None:
     _tell(op="renewed")
 
 
-def begin(env: dict[str, str] | None = None) -> None:
-    """Make this interpreter that of a session; ``env`` is given to one that was started in an image."""
-    if env is not None:
-        sys.modules["_boot"].wake(["python"], env)
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+def begin(env: dict[str, str]) -> None:
+    """Make this interpreter that of a session with these variables."""
+    sys.modules["_boot"].wake(["python"], env)
+    renew()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     builtins.input = _input
     builtins.display = display  # type: ignore[attr-defined]
     os.chdir("/box")

@@ -1,8 +1,8 @@
 """Runs inside CPython while its image is made, and defines how a program is run in the image. No module imports it.
 
-Runs on Python 3.12, as the module ``_boot``. ``python_image.py`` runs it to the interpreter's first exit handler:
-then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
-its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
+Runs on Python 3.12 and 3.15, as the module ``_boot``. ``python_image.py`` runs it, the small one to its first exit
+handler: then the interpreter is whole and no Python function is running, so its memory can be entered again. The host
+finds its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """
 
 import atexit
@@ -22,7 +22,7 @@ copy csv dataclasses datetime decimal difflib encodings.ascii encodings.idna enc
 glob graphlib hashlib heapq html importlib.resources importlib.util inspect io itertools json keyword linecache locale
 logging math numbers operator pathlib pickle pprint queue random re secrets shutil signal sqlite3 statistics
 string struct tempfile textwrap time tokenize traceback types typing unittest unittest.mock urllib.parse uuid warnings
-xml.etree.ElementTree zipfile zlib"""
+xml.etree.ElementTree zipfile zlib numpy pandas matplotlib.pyplot"""
 #: Where the embedder puts the arguments and the environment of a program, after their size.
 buffer = bytearray()
 _BOOTED, _OUT_OF_MEMORY = 77, 0x1000001
@@ -107,10 +107,7 @@ def _run(name: str, main: dict[str, object]) -> None:
 
 
 def _finished(code: int) -> int:
-    """Do what an interpreter does at its end, as far as a program can see it: open files are written, objects deleted.
-
-    Returns the exit code.
-    """
+    """Do what an interpreter does at its end, as far as a program can see it; returns the exit code."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
@@ -135,6 +132,8 @@ def _flushed(code: int) -> int:
 
 def _boot(buffer_bytes: int) -> None:
     global _threading
+    # What modules read while they are imported: how figures are drawn, and that there is no time zone but tzdata's.
+    os.environ.update(MPLBACKEND="Agg", MPLCONFIGDIR="/tmp/matplotlib", PYTHONTZPATH="")
     for name in _PRELOADED.split():
         try:
             __import__(name)

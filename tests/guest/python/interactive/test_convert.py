@@ -1,7 +1,5 @@
 """Figures of libraries reach the host as frames that need nothing from the network."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Code that figures load from content networks is taken from installed packages."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from sandbox_kernel import Sandbox

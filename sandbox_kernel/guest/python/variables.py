@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 import pickle
 import reprlib
+import sys
 import time
 import types
 import zlib
@@ -83,13 +84,16 @@ class _Pickler(pickle.Pickler):
 
 
 def mark_of(value: Any) -> str:
-    """Return a mark of a value; it begins with ``@`` when it is only the value's address."""
+    """Return a mark of a value; it begins with ``@`` when it is only the value's address, and its size."""
     into = _Checksum()
     try:
         _Pickler(into, protocol=5, buffer_callback=into.buffer).dump(value)
         return f"{into.crc:08x}{into.size + into.buffers:x}"
     except BaseException:
-        return f"@{id(value):x}"
+        try:
+            return f"@{id(value):x}:{sys.getsizeof(value):x}"
+        except BaseException:
+            return f"@{id(value):x}"
 
 
 _SHORT = reprlib.Repr()

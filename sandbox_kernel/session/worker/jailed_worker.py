@@ -55,8 +55,10 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
+#: How often limits that the host watches are looked at while a worker answers.
+_LOOK_EVERY_S = 0.1
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
-PATIENCE_S = 30.0
+WORKER_START_S = 30.0
 #: How long to wait, after the channel was closed, for the gate's report of how the worker ended.
 LAST_WORD_S = 0.5
 #: How often a worker that answers a question is interrupted again.
@@ -77,6 +79,10 @@ MOST_WAITING = 50
 LOOKS_AT_ONCE = 4
 
 Kind = TypeVar("Kind", bound=FromWorker)
+
+
+class StoppedEarly(Exception):
+    """Raised when a cell is stopped while it waits. The session is as it was, and goes on with what it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ class JailedWorker:
         self.background = BackgroundOutput(self.worker_id)
         self.tree = StateTree(checkpoints)
         self.memory = MemoryBudget(jail, self.channel, memory_bytes, processes, checkpoints)
+        self.memory.held = lambda: [each.pid for each in self.tree.living()]
         #: The number of the last cell or question.
         self.cell_id = 0
         #: How many variables the user has, as far as that was told.
@@ -146,6 +153,8 @@ class JailedWorker:
         self._lost: tuple[int, ...] = ()
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
+        #: How many states were given up for memory since the last cell, and how far undo reached when that was told.
+        self._given_up, self._told_reach = 0, checkpoints
         #: Whether the worker has a context on a GPU.
         self.on_gpu = False
         #: Why the present state has no checkpoint; empty when it has one.
@@ -159,18 +168,14 @@ class JailedWorker:
     def start(
         self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = (), *, waits: bool = True
     ) -> None:
-        """Start the worker and order the first checkpoint; returns when a cell can be sent.
-
-        Without ``waits`` it returns at once. The worker reads the order when it has started, and the first ``prepare``
-        waits for both.
-        """
+        """Start the worker and order the first checkpoint; without ``waits`` the first ``prepare`` waits for both."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        hatch = None
+        call_socket = None
         if self.calls is not None:
-            step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
+            step, call_socket = replace(step, functions=self.calls.functions.listing()), self.calls.call_socket
         self._asks_to_fork = step.asks_to_fork
-        self.gate.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
+        self.gate.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, call_socket)
         self._starting = True
         if waits:
             self._finish_start()
@@ -181,7 +186,7 @@ class JailedWorker:
         self._starting = False
         self.gate.await_start()
         if self._asks_to_fork:
-            self._forks = receive_authorizer(self.jail.channel, PATIENCE_S)
+            self._forks = receive_authorizer(self.jail.channel, WORKER_START_S)
         self.channel.listen_to(self.gate.worker)
         self.names = self._await(Ready).names
         self.memory.begin()
@@ -198,10 +203,7 @@ class JailedWorker:
     # Keeping states.
 
     def checkpoint_after(self, node: int) -> CheckpointOrder | None:
-        """Return the order to make a checkpoint right after the next cell, as the state of a node.
-
-        None where none is made, and where each fork waits for the host: then ``keep_state`` orders it.
-        """
+        """Return the order for a checkpoint right after the next cell; None if ``keep_state`` orders it, or none."""
         return {"cell": node, "sealed": self._sealed} if self.tree.keep > 0 and self._forks is None else None
 
     def commit(self, cell: CellRequest, *, ended_well: bool) -> None:
@@ -264,11 +266,11 @@ class JailedWorker:
                 raise SessionError(f"it did not start: {error}") from None
         self.keep_state()
         if self._freezing:
-            frozen = self._await(Frozen)
+            frozen = self._await(Frozen, watch=True)
             if not frozen.pid and self.tree.present and frozen.reason != self.unfrozen:
                 # The cell may have used up all processes. What fails in the same way again is not tried twice.
                 self._order_checkpoint(room=1)
-                frozen = self._await(Frozen, WAKE_S)
+                frozen = self._await(Frozen, WAKE_S, watch=True)
             self._freezing = False
             self._keep(frozen)
             self.gate.settle()
@@ -326,13 +328,11 @@ class JailedWorker:
         while needed() and (node := self.tree.evict(for_memory=True, among=among)) is not None:
             self.tree.not_seen([node])
             self._note_names([node])
+            self._given_up += 1
             self.gate.drop([node], wait=True)
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
-
-        The limit can be raised at any time, and lowered only when no cell runs.
-        """
+        """Raise the memory limit, or lower it between cells; ``SessionError`` when the state is larger already."""
         if limit_bytes > self.memory.limit_bytes:
             self.memory.limit_bytes = limit_bytes
             self.memory.relimit(self.tree.living_count)
@@ -343,7 +343,6 @@ class JailedWorker:
     # States that were lost, and what is known of states.
 
     def _note_lost(self) -> None:
-        """Remove checkpoints that the gate has reported as ended without our order."""
         lost, self.gate.lost = self.gate.lost, set()
         gone = self.tree.remove(lost)
         self._lost += gone
@@ -367,49 +366,55 @@ class JailedWorker:
         line = self.tree.line()[1:] if nodes else []
         steps = sorted(line.index(node) + 1 for node in nodes if node in line)
         found = [notes.lost_checkpoints(", ".join(map(str, steps)), steps[-1])] if steps else []
+        given_up, self._given_up = self._given_up, 0
+        if given_up and (reach := len(self.tree.reachable())) < self._told_reach:
+            # Once: a session with large data gives up a state with each further cell.
+            self._told_reach = reach
+            found.append(notes.states_given_up(given_up, reach))
         return [*found, notes.lost_names(names)] if names else found
 
     def look_at_variables(self, *, portion: bool = False) -> bool:
-        """Find out what the variables are at each living node that was not looked at yet; called between cells.
+        """Find out what the variables are at each living node that was not looked at yet, then end surplus checkpoints.
 
-        With ``portion`` only at some, so that a cell that comes meanwhile waits for a moment. Returns whether some
-        are left.
+        With ``portion`` only at some, so that a cell that comes meanwhile waits for a moment. Returns whether some are
+        left. Called between cells.
         """
         if self.tree.keep <= 0 or not self._looks:
             return False
         self.prepare()
-        while self._look() and not portion:
-            pass
+        while nodes := self.tree.unseen()[:LOOKS_AT_ONCE]:
+            # Each looks in a fork that ends afterwards.
+            self.memory.relimit(self.tree.living_count + len(nodes))
+            self.allow_fork(*(self.tree.records[node].pid for node in nodes))
+            self._look(nodes, last=False)
+            if portion:
+                break
         if not self.tree.unseen():
             self._end_surplus(0)
         self.memory.relimit(self.tree.living_count)
         return bool(self.tree.unseen())
 
-    def _look(self) -> bool:
-        """Look at the variables of a few living nodes; returns whether there were any."""
-        nodes = self.tree.unseen()[:LOOKS_AT_ONCE] if self._looks else []
-        if nodes:
-            # Each looks in a fork that ends afterwards.
-            self.memory.relimit(self.tree.living_count + len(nodes))
-            self.allow_fork(*(self.tree.records[node].pid for node in nodes))
-            self.gate.order("look", cells=nodes)
-            # A worker that does not tell is noticed by the next cell.
-            with contextlib.suppress(SessionError):
-                self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
-            self.tree.not_seen(nodes)
-        return bool(nodes)
+    def _look(self, nodes: Sequence[int], *, last: bool) -> None:
+        self.gate.order("look", cells=nodes, last=last)
+        # A worker that does not tell is noticed by the next cell.
+        with contextlib.suppress(SessionError):
+            self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
+        self.tree.not_seen(nodes)
 
     def _end_surplus(self, most: int) -> None:
         """End checkpoints until at most so many are too many; first those whose variables were looked at."""
-        while self.tree.surplus > most:
-            # Not the beginning: what was given up is made again from there, if from nowhere else.
-            looked = [record.id for record in self.tree.living() if record.looked and record.id]
-            node = self.tree.evict(for_memory=False, among=looked if self._looks else None)
-            if node is None and self._look():
-                continue
-            if node is None and (node := self.tree.evict(for_memory=False)) is None:
-                break
+        # Not the beginning: what was given up is made again from there, if from nowhere else.
+        looked = [record.id for record in self.tree.living() if record.looked and record.id]
+        while self.tree.surplus > most and (node := self.tree.evict(for_memory=False, among=looked)) is not None:
             self.gate.drop([node])
+        while (many := self.tree.surplus - most) > 0:
+            given_up = [self.tree.evict(for_memory=False) for _ in range(min(many, LOOKS_AT_ONCE))]
+            nodes = [node for node in given_up if node is not None]
+            if not nodes:
+                break
+            if self._looks:
+                self._look(nodes, last=True)
+            self.gate.drop(nodes)
 
     # Going back.
 
@@ -419,10 +424,10 @@ class JailedWorker:
             # The worker may have reported its checkpoint just before it died.
             try:
                 self.prepare()
-            except SessionError:
+            except (SessionError, StoppedEarly):
                 self._freezing = False
         # Checkpoints of a hostile session may not behave as such: they have their time together.
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WORKER_START_S
         while (target := self.tree.nearest()) is not None and time.monotonic() < deadline:
             back = self.go_back(target, strict=strict, patient=patient)
             if back is not None:
@@ -465,13 +470,7 @@ class JailedWorker:
     # The process: questions to it, its debugger, its output, its end.
 
     def ask(
-        self,
-        what: What,
-        code: str,
-        pos: int,
-        timeout_s: float,
-        descriptor: int | None = None,
-        stop: Stop | None = None,
+        self, what: What, code: str, pos: int, timeout_s: float, descriptor: int | None = None, stop: Stop | None = None
     ) -> Answer:
         """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time.
 
@@ -482,7 +481,7 @@ class JailedWorker:
         message: Ask = {"op": "ask", "id": number, "what": what, "code": code, "pos": pos}
         self.channel.put(message, descriptor)
         try:
-            answer = self._await(Answer, timeout_s, stop)
+            answer = self._await(Answer, timeout_s, stop, watch=True)
         except KeyboardInterrupt:
             # The caller does not wait any more. An answer that comes later would be read in place of another message.
             self.channel.signal_speaker(signal.SIGINT)
@@ -499,7 +498,7 @@ class JailedWorker:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                answer = self.ask("debug", "", 0, PATIENCE_S, theirs.fileno()).answer
+                answer = self.ask("debug", "", 0, WORKER_START_S, theirs.fileno()).answer
             if answer.get("ok") is not True:
                 reason = answer.get("reason", "the session refused")
                 raise SessionError(f"the debugger cannot be started: {reason!s:.300}")
@@ -509,10 +508,13 @@ class JailedWorker:
         self._debugger = DebugLink(ours, self.pause, on_event)
         return self._debugger
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the host alone limits memory or disk of this session, by looking."""
-        return not self.jail.meter.exact or self.jail.walls.enforcer != bubblewrap.NAME
+    def exceeded(self) -> str:
+        """Return of what processes of the session hold more than they may, where the host looks; empty for nothing."""
+        if self.jail.has_too_many_sockets():
+            return "memory"
+        if self.jail.meter.exact and self.jail.walls.enforcer == bubblewrap.NAME:
+            return ""
+        return "memory" if self.memory.memory_exceeded() else "disk" if self.jail.disk().over else ""
 
     def end_debugger(self) -> None:
         """Close the debugger, if there is one: the worker that it stopped is about to end."""
@@ -554,14 +556,26 @@ class JailedWorker:
         elif not isinstance(message, OutputCleared):
             raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 
-    def _await(self, kind: type[Kind], timeout_s: float | None = None, stop: Stop | None = None) -> Kind:
+    def _ended(self) -> SessionError:
+        """Return the error for a worker that has ended while the host waits for it: what ended it, and what to do."""
+        if self.gate.gone != -signal.SIGKILL or not self.jail.meter.read().oom_kills:
+            return SessionError("the worker is gone")
+        return SessionError(
+            "the session ran out of memory, and its worker was ended; delete variables that are not needed, or give it "
+            "more (memory_mb, --memory)"
+        )
+
+    def _await(
+        self, kind: type[Kind], timeout_s: float | None = None, stop: Stop | None = None, *, watch: bool = False
+    ) -> Kind:
         """Wait for a message of a kind; raises ``SessionError`` when the worker dies, is late or sends another kind.
 
         While ``stop`` is raised the worker is interrupted again and again: it ignores what came before our question.
+        With ``watch``, code of the user runs meanwhile: a worker whose processes exceed a limit is ended.
         """
-        next_interrupt = 0.0
+        next_interrupt, next_look = 0.0, time.monotonic() + _LOOK_EVERY_S
         read_s, shortened = time.thread_time(), False
-        timeout_s = PATIENCE_S if timeout_s is None else timeout_s
+        timeout_s = WORKER_START_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             messages = self.channel.read()
@@ -574,13 +588,20 @@ class JailedWorker:
                 # The gate may report how the worker ended.
                 if readable(self.jail.control.fileno(), LAST_WORD_S):
                     self.gate.read()
-                raise SessionError("the worker is gone")
+                raise self._ended()
             self.channel.write_some()
             if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
                 next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
                 self.channel.signal_speaker(signal.SIGINT)
             if self.stop is not None and self.stop.raised and not shortened:
+                if kind is Frozen:
+                    raise StoppedEarly
                 shortened, deadline = True, min(deadline, time.monotonic() + WAKE_S)
+            if watch and time.monotonic() >= next_look:
+                next_look = time.monotonic() + _LOOK_EVERY_S
+                if over := self.exceeded():
+                    self.end_worker()
+                    raise SessionError(f"it used more {over} than it may while it answered")
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")
@@ -589,4 +610,4 @@ class JailedWorker:
             if not readable(self.channel.fileno(), min(left, 0.05)):
                 self.gate.read()
                 if self.gate.gone is not None and not readable(self.channel.fileno(), 0):
-                    raise SessionError("the worker is gone")
+                    raise self._ended()

@@ -4,7 +4,7 @@ import threading
 
 import ipywidgets
 
-from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget
+from sandbox_kernel.report.page import report_widget
 
 DOCUMENT = {
     "lines": [
@@ -68,34 +68,3 @@ def test_a_new_report_closes_the_old_one():
     first = report_widget(DOCUMENT)
     report_widget(DOCUMENT)
     assert first.comm is None
-
-
-def test_the_panel_draws_time_and_memory_stops_once_and_goes():
-    stopped, shown = [], []
-    panel = RunPanel(5.0, lambda: stopped.append(1), shown.append)
-    panel.update(2.4)
-    kinds = (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
-    (time, memory), (label, memory_label), (button,) = (find(panel.widget, kind) for kind in kinds)
-    assert (time.value, time.max, label.value) == (2.4, 5.0, "2 s of 5 s")
-    assert (memory.layout.display, memory_label.value) == ("none", "")
-    panel.update(99, (100 << 20, 512 << 20))
-    assert time.value == 5.0
-    assert (memory.value, memory.layout.display, memory_label.value) == (100 / 512, "", "100 MB of 512 MB")
-    assert memory.bar_style == ""
-    panel.update(99, (600 << 20, 512 << 20))
-    assert (memory.value, memory.bar_style, memory_label.value) == (1.0, "warning", "512 MB of 512 MB")
-    button.click()
-    assert stopped == [1]
-    assert button.disabled
-    panel.close()
-    assert {widget.comm for widget in (panel.widget, time, memory, label, memory_label, button)} == {None}
-    drawn, emptied = shown
-    assert (drawn.data["text/plain"], emptied.data) == ("running", {"text/plain": ""})
-    assert (emptied.update, emptied.display_id) == (True, drawn.display_id)
-
-
-def test_in_a_blocking_kernel_a_click_stays_on_the_subshell_it_came_on():
-    panel = RunPanel(5.0, lambda: None, print, blocking_kernel=True)
-    (button,) = find(panel.widget, ipywidgets.Button)
-    assert button.comm._reply_subshell_for({}, "subshell") == "subshell"
-    panel.close()

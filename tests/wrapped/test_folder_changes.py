@@ -1,7 +1,5 @@
 """A wrapped kernel that works on the notebook's folder (``wrap --here``), and ``sandbox-kernel changes``."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -7,23 +7,17 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
-from msgspec import Meta
 
-from sandbox_kernel.agent.tool import MOST_TIMEOUT_S, Answer
+from sandbox_kernel.agent.sandbox_tool import Answer, schema_of
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import OnOutput
 from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.util.wire import BadMessage, check
 
 Schema = dict[str, object]
-
-Timeout = Annotated[
-    int,
-    Meta(ge=1, le=MOST_TIMEOUT_S, description="Wall-clock limit in seconds; what was printed until then is kept."),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +73,7 @@ class Tool:
     @property
     def schema(self) -> Schema:
         """The arguments as JSON Schema."""
-        _, components = msgspec.json.schema_components([self._arguments])
-        return {name: each for name, each in components["Arguments"].items() if name not in ("title", "description")}
+        return schema_of(self._arguments)
 
     async def call(self, call: ToolCall) -> Reply:
         """Check the arguments and carry the tool out. Raises ``InvalidRequest`` with words that a model can act on."""

@@ -1,12 +1,10 @@
 """``ChangesPlace``: where the changes of a wrapped kernel to the user's folder stay until they are applied or dropped.
 
-One private folder of the host for each folder of the user, notebook and set of rights. One process at a time has it:
-the launcher of a kernel, or ``sandbox-kernel changes`` when the kernel has ended. A second kernel of the same
-notebook gets a place of its own. Places with nothing in them are removed when they are closed, and the oldest ones
-beyond a limit.
+One private folder for each folder of the user, notebook and set of rights. One process at a time has it: the launcher
+of a kernel, or ``sandbox-kernel changes`` afterwards; a second kernel of the notebook has its own. Empty places are
+removed when they are closed, and the oldest ones beyond a limit.
 
-``ask`` puts a question of the user's: to the launcher while the kernel lives, over a unix socket in the place, which
-only its user can enter; else it answers itself.
+``ask`` asks the launcher while the kernel lives, over a unix socket in the place; else it answers itself.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.jail.enforcer import start_jail
@@ -35,7 +31,7 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.util.own_folder import LockedFolder, remove_oldest
-from sandbox_kernel.util.wire import Frames, frame
+from sandbox_kernel.util.wire import Frames, check, decode, frame
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
@@ -108,11 +104,7 @@ class ChangesPlace:
 
 
 def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
-    """Return the place of a kernel; the changes of an earlier one with the same facts and rights are in it.
-
-    ``rights`` are what the kernel may touch beside the folder: changes made under others have another place. Raises
-    ``BackendUnavailable`` where there can be no folder that only this user can change.
-    """
+    """Return the place of a kernel with these facts and rights. Raises ``BackendUnavailable`` where none is private."""
     words = "\0".join((facts.folder, facts.notebook, *rights))
     name = hashlib.sha256(os.fsencode(words)).hexdigest()[:10]
     try:
@@ -144,7 +136,7 @@ def found_places() -> Iterator[ChangesPlace]:
         return
     for entry in known:
         with contextlib.suppress(OSError, ValueError, TypeError), open(os.path.join(entry.path, _ABOUT), "rb") as file:
-            yield ChangesPlace(entry.path, PlaceFacts(**json.loads(file.read(_MOST_ABOUT))))
+            yield ChangesPlace(entry.path, decode(file.read(_MOST_ABOUT), PlaceFacts))
 
 
 def _root() -> str:
@@ -167,10 +159,7 @@ _ANSWER_S = 300.0
 
 
 class Wish(StrEnum):
-    """What is asked: to list the changes, show them as a patch, write them to the folder, or drop them.
-
-    ``KNOWN`` lists those that were found by the last look; to list and to show them takes a new look.
-    """
+    """List changes (``KNOWN``: as the last look found them), show them as a patch, write them or drop them."""
 
     KNOWN = "known"
     LIST = "list"
@@ -181,10 +170,7 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class ChangesAsked:
-    """A question; ``paths`` are files, folders or patterns, none for all.
-
-    ``shown`` is the digest of the answer that the user has looked at: another state is not applied. Empty for none.
-    """
+    """A question; no ``paths`` are all. ``shown`` is the digest of what the user has seen: nothing else is applied."""
 
     wish: Wish
     paths: tuple[str, ...] = ()
@@ -193,15 +179,15 @@ class ChangesAsked:
 
 @dataclass(frozen=True)
 class ChangesAnswer:
-    """The changes that were listed, written or dropped; the patch; what ``apply`` writes only by name; or an error.
+    """The changes that were listed, written or dropped; the patch; what needs naming, and why; or an error.
 
-    ``digest`` is that of the state which the user knows by this answer; empty when the user does not know all of it.
-    ``stale``: nothing was applied, because it is not what the user was shown.
+    ``digest``: of the state, if the user knows all of it by now. ``stale``: it is not what the user was shown.
     """
 
     changes: tuple[FsChange, ...] = ()
     patch: str = ""
     left_out: tuple[str, ...] = ()
+    why: str = ""
     error: str = ""
     digest: str = ""
     stale: bool = False
@@ -221,12 +207,13 @@ def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
             return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")
         case Wish.APPLY:
             written = folder.apply(paths, shown=asked.shown or None)
-            return ChangesAnswer(written, left_out=folder.left_out(), digest=folder.digest() if asked.shown else "")
+            shown = folder.digest() if asked.shown else ""
+            return ChangesAnswer(written, left_out=folder.left_out(), why=folder.why_left_out(), digest=shown)
     listed = folder.diff()
     if paths is not None:
         chosen = select(folder.kept.entries, paths)
         listed = tuple(change for change in listed if change.path in chosen)
-    return ChangesAnswer(listed, left_out=folder.left_out(), digest=digest)
+    return ChangesAnswer(listed, left_out=folder.left_out(), why=folder.why_left_out(), digest=digest)
 
 
 def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
@@ -312,22 +299,19 @@ def _receive(sock: socket.socket, kind: type[_T], most: int) -> _T:
     frames = Frames(most)
     while data := sock.recv(1 << 16):
         for message in frames.feed(data):
-            return msgspec.convert(json.loads(message), kind)
+            return check(json.loads(message), kind)
     raise ConnectionResetError("the other end closed")
 
-
-# ``KernelFolder``: the user's folder of one wrapped kernel, copy-on-write, while the kernel lives.
-#
-# The kernel sees the folder in its work folder and changes a layer over it, or a private copy where the host allows no
-# layer. What it changed is kept when a cell is over: a kernel that a limit ends in a cell leaves nothing of that cell.
-# Writing to the user's folder is a command of the user's, ``sandbox-kernel changes --apply``.
 
 #: Set by Jupyter's server: the path of the notebook whose kernel this is.
 _NOTEBOOK = "JPY_SESSION_NAME"
 
 
 class KernelFolder:
-    """See the module. Used by the relay's thread and the thread of the kernel's job; a lock keeps them apart."""
+    """The user's folder of one wrapped kernel, copy-on-write, while the kernel lives. A lock keeps threads apart.
+
+    Changes are kept when a cell is over: a kernel that a limit ends in a cell leaves nothing of that cell.
+    """
 
     def __init__(self, options: WrapOptions, environment: Mapping[str, str] = os.environ) -> None:
         try:
@@ -339,8 +323,9 @@ class KernelFolder:
         wanted = os.path.normpath(os.path.join(started, options.here))
         project = ProjectFolder(wanted).path
         facts = PlaceFacts(project, environment.get(_NOTEBOOK, ""), os.path.basename(options.command[0]))
+        given = options.settings()
         #: Where its changes stay.
-        self.place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
+        self.place = claim(facts, (options.policy, *given.get("mounts", ()), *given.get("domains", ())))
         self._folder: HereFolder = here_folder(project, self.place.changes)
         self._link = FolderLink(self._folder)
         self._lock = threading.RLock()
@@ -372,7 +357,7 @@ class KernelFolder:
             with Rooted(jail.box_fd) as box:
                 self._unsaid += self._link.begin_over(self._layer, box)
                 self._link.bring_in(box, lambda: None)
-            self._link.look.settle()
+            self._link.tracker.settle()
         except BaseException:
             jail.destroy()
             raise
@@ -388,7 +373,7 @@ class KernelFolder:
             with Rooted(self._jail.box_fd) as box:
                 written, _ = self._link.bring_in(box, self._keep_early)
                 if written:
-                    self._link.look.settle(written)
+                    self._link.tracker.settle(written)
             return said
 
     def _keep_early(self) -> None:
@@ -396,15 +381,12 @@ class KernelFolder:
         self._early = self.after_cell()
 
     def after_cell(self) -> tuple[tuple[FsChange, ...], list[Note]]:
-        """Keep what changed since the last cell; returns it, and notes on what could not be kept and on git.
-
-        Raises ``SandboxError`` or ``OSError``.
-        """
+        """Keep what changed since the last cell; returns it, and notes. Raises ``SandboxError`` or ``OSError``."""
         with self._lock:
             if self._jail is None:
                 return (), []
             (early, missing), self._early = self._early, ((), [])
-            seen = self._link.look.changes()
+            seen = self._link.tracker.changes()
             missing += [*self._link.keep_changes(seen), *self._folder.project.git_notes(seen.changes)]
             return displayed(seen.changes, early), missing
 
@@ -423,10 +405,7 @@ class KernelFolder:
             self.place.close(empty=empty)
 
     def answer(self, asked: ChangesAsked) -> ChangesAnswer:
-        """Answer a question of the user's. The kernel sees at once what was dropped.
-
-        Only what is shown takes a new look: what a thread of the kernel changes meanwhile is not applied.
-        """
+        """Answer the user. A new look is taken only to show: what the kernel changes meanwhile is not applied."""
         with self._lock:
             if asked.wish in (Wish.LIST, Wish.PATCH):
                 self.after_cell()
