@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_kernel import Limits, ProcessConfig, Sandbox, SessionError, Status
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker import jailed_worker as worker
+from sandbox_kernel.session.worker import gate_client
 from tests.attacks.sessions.cells import CELLS, KEPT_AT_ONCE, WORKER
 from tests.conftest import need
 
@@ -64,7 +64,7 @@ def test_a_cell_that_shuts_the_channel_down_for_everybody_is_not_waited_for(
     then: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Who waits for an answer that cannot come any more does so for longer than any test may take.
-    monkeypatch.setattr(worker, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(gate_client, "PATIENCE_S", 3600.0)
     result = session.run(WORKER + "worker.channel._socket.shutdown(socket.SHUT_RDWR)" + then, timeout=1000)
     assert result.status is Status.KILLED
     assert any("state is lost" in note for note in result.notes), result.notes
