@@ -199,18 +199,19 @@ def neighbour(cache: Path, programs: int) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
-def kill_a_host(victim: str) -> bool:
-    """Start a host, kill it while its program runs, and return whether all its processes end."""
+def kill_a_host(victim: str) -> list[str]:
+    """Start a host, kill it while its program runs, and return which of its processes do not end."""
     with subprocess.Popen([sys.executable, "-c", VICTIMS[victim]], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
-        host.stdout.readline()
-        watches = []
+        assert host.stdout.readline() == "up\n", f"the host of a {victim} ended before its program ran"
+        watches = {}
         for pid in tree(host.pid):
-            with contextlib.suppress(ProcessLookupError):
-                watches.append(os.pidfd_open(pid))
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                watches[os.pidfd_open(pid)] = f"{pid} {Path(f'/proc/{pid}/cmdline').read_text()[:200]!r}"
         host.kill()
+    assert len(watches) > 2, f"a host with its {victim} is more than {list(watches.values())}"
     try:
-        return len(watches) > 2 and all(select.select([watch], [], [], 20)[0] for watch in watches)
+        return [name for watch, name in watches.items() if not select.select([watch], [], [], 20)[0]]
     finally:
         for watch in watches:
             os.close(watch)

@@ -97,7 +97,8 @@ async def another_host(soak: Soak, place: Place, size: int, concurrent: int) -> 
 async def host_killed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
     """Kill hosts during a run and during a cell; check that all their processes end."""
     for victim in soak_faults.VICTIMS:
-        assert await asyncio.to_thread(soak_faults.kill_a_host, victim), f"a host killed in a {victim} left processes"
+        left = await asyncio.to_thread(soak_faults.kill_a_host, victim)
+        assert not left, f"a host killed in a {victim} left processes: {left}"
     await soak.wave(size, concurrent)
     return len(soak_faults.VICTIMS)
 
