@@ -68,7 +68,10 @@ if TYPE_CHECKING:
     )
     from sandbox_kernel.policy.network_rule import NetworkRule as NetworkRule
     from sandbox_kernel.report.capability_report import CapabilityReport as CapabilityReport
+    from sandbox_kernel.session.saved_file import SaveReport as SaveReport
     from sandbox_kernel.session.session import Session as Session
+    from sandbox_kernel.session.tree.node import Node as Node
+    from sandbox_kernel.session.tree.time_travel import Exploration as Exploration
     from sandbox_kernel.workspace.manifest import Manifest as Manifest
     from sandbox_kernel.workspace.tree.walk import DirEntry as DirEntry
 
@@ -95,7 +98,10 @@ _HOMES = {
     "policy": "AccessMode AllowedPath Mount SandboxPolicy",
     "report.capability_report": "CapabilityReport",
     "box.sandbox": "Sandbox",
+    "session.saved_file": "SaveReport",
     "session.session": "Session",
+    "session.tree.node": "Node",
+    "session.tree.time_travel": "Exploration",
     "workspace.manifest": "Manifest",
     "workspace.tree.walk": "DirEntry",
 }
