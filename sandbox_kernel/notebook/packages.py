@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from sandbox_kernel.backends.wasm.packages import usual_indexes
+from sandbox_kernel.backends.wasm.packages import file_hosts, usual_indexes
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import Limits
@@ -69,8 +69,6 @@ _TIMEOUT_S, _MEMORY_MB, _DISK_MB = 900.0, 4096, 4096
 _MOST_SAID = 600
 #: How often a running pip is told whether it must stop, in seconds.
 _STOP_S = 0.2
-#: The host of the files of an index, where that is another one.
-_FILES_OF = {"pypi.org": "files.pythonhosted.org"}
 
 
 def wanted(code: str, result: ExecResult) -> Wanted | None:
@@ -158,7 +156,7 @@ class Packages:
         policy = SandboxPolicy.preset("standard").mount(os.path.dirname(pip.origin), f"{_PIP_HOME}/pip")
         places, more = [urlsplit(address) for address in indexes], list[str]()
         ports = {str(one.hostname): one.port for one in places}
-        ports |= {_FILES_OF[host]: None for host in ports if host in _FILES_OF}
+        ports |= dict.fromkeys(file_hosts(ports))
         for host, port in ports.items():
             policy = policy.allow_domain(host, *([port] if port else []))
         for place, address in zip(places, indexes, strict=True):

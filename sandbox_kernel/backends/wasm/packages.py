@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable, install_line
@@ -166,3 +166,10 @@ def usual_indexes() -> list[str]:
     found = [*(words("index-url") or [str(PyPI.simple_url)]), *words("extra-index-url")]
     # One with a user name or password is a secret of the host: no program inside gets it.
     return [address for address in found if _OPEN_ADDRESS.match(address)]
+
+
+def file_hosts(hosts: Collection[str]) -> list[str]:
+    """Return the hosts on which indexes have their files, where pip knows that this is another one."""
+    from pip._internal.models.index import PyPI
+
+    return [PyPI.file_storage_domain] if PyPI.netloc in hosts else []

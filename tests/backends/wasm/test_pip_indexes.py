@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.wasm.packages import usual_indexes
+from sandbox_kernel.backends.wasm.packages import file_hosts, usual_indexes
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,10 @@ def test_the_default_is_the_one_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     index = pytest.importorskip("pip._internal.models.index")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     assert usual_indexes() == [index.PyPI.simple_url]
+
+
+def test_files_of_the_index_that_pip_itself_has_come_from_the_host_that_pip_names() -> None:
+    from pip._internal.models.index import PyPI
+
+    assert file_hosts(["127.0.0.1", PyPI.netloc]) == [PyPI.file_storage_domain]
+    assert file_hosts(["127.0.0.1"]) == []
