@@ -109,7 +109,7 @@ class BackgroundListener:
             # What is wrong with the worker is noticed by the next cell, and told.
             with contextlib.suppress(SessionError, GateLost), supervisor.lock(0.0):
                 if supervisor.live is live and self._fd >= 0:
-                    return live.look_at_variables(portion=True)
+                    return live.end_some_surplus()
         return False
 
     def _hear(self, supervisor: WorkerSupervisor) -> None:

@@ -275,7 +275,7 @@ class JailedWorker:
             self._keep(frozen)
             self.gate.settle()
             # Checkpoints that are too many wait for a look, but only where their processes are counted apart.
-            waits = self._looks and counts_processes() and self.memory.has_room()
+            waits = self._looks and counts_processes() and not self.memory.is_crowded()
             self._end_surplus(MOST_WAITING if waits else 0)
             self._make_room()
         self.gate.settle()
@@ -373,26 +373,33 @@ class JailedWorker:
             found.append(notes.states_given_up(given_up, reach))
         return [*found, notes.lost_names(names)] if names else found
 
-    def look_at_variables(self, *, portion: bool = False) -> bool:
+    def look_at_variables(self) -> None:
         """Find out what the variables are at each living node that was not looked at yet, then end surplus checkpoints.
 
-        With ``portion`` only at some, so that a cell that comes meanwhile waits for a moment. Returns whether some are
-        left. Called between cells.
+        Called between cells, when somebody asks for variables.
         """
         if self.tree.keep <= 0 or not self._looks:
-            return False
+            return
         self.prepare()
         while nodes := self.tree.unseen()[:LOOKS_AT_ONCE]:
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(self.tree.records[node].pid for node in nodes))
             self._look(nodes, last=False)
-            if portion:
-                break
-        if not self.tree.unseen():
-            self._end_surplus(0)
+        self._end_surplus(0)
         self.memory.relimit(self.tree.living_count)
-        return bool(self.tree.unseen())
+
+    def end_some_surplus(self) -> bool:
+        """End a few checkpoints that are too many, between cells; returns whether to go on with the next few.
+
+        Few, so that a cell that comes meanwhile waits for a moment. They look at their variables themselves, without
+        a fork.
+        """
+        self.prepare()
+        before = self.tree.surplus
+        self._end_surplus(max(0, before - LOOKS_AT_ONCE))
+        self.memory.relimit(self.tree.living_count)
+        return 0 < self.tree.surplus < before
 
     def _look(self, nodes: Sequence[int], *, last: bool) -> None:
         self.gate.order("look", cells=nodes, last=last)
