@@ -30,7 +30,7 @@ from sandbox_kernel.policy.sandbox_policy import AccessMode
 #: The memory limit of one program in MB.
 MEMORY_MB = 4096
 #: How long a program may go on after its alarm, for one that catches it; HumanEval waits as long.
-GRACE_S = 1.0
+_AFTER_ALARM_S = 1.0
 #: The longest verdict that is kept.
 _MOST_TEXT = 10_000
 
@@ -59,7 +59,7 @@ def judge_program(
     runner = _shared_box("auto") if box is None else _checked(box)
     # Unlike ``run``, ``map`` keeps no files.
     (result,) = runner.map(
-        _judge(), [f"{len(first):016}{first}{json.dumps(given)}"], timeout=seconds + GRACE_S, memory_mb=memory_mb
+        _judge(), [f"{len(first):016}{first}{json.dumps(given)}"], timeout=seconds + _AFTER_ALARM_S, memory_mb=memory_mb
     )
     with contextlib.suppress(ValueError):  # the judge was ended while it wrote
         for line in reversed(result.stdout.splitlines()):

@@ -25,6 +25,8 @@ DEFAULT_MEMORY_MB = 2048
 DEFAULT_SESSION_MEMORY_MB = 512
 #: The time limit of a cell where a person looks on, and the least memory, if the machine has it (``cgroups.py``).
 PAGE_TIMEOUT_S, LEAST_PAGE_MEMORY_MB = 600.0, 2048
+#: The largest file that ``read_file`` returns whole, and that the host reads at once for itself.
+MAX_READ_BYTES = 64 * MIB
 #: How many earlier states a session keeps for ``undo``.
 DEFAULT_CHECKPOINTS = 5
 #: How long a cell may go on after an interrupt before it is rolled back, or its wrapped kernel ended, by what runs it.

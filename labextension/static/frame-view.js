@@ -7,7 +7,7 @@ import { withLibrary } from './frame-comms.js';
 export const FRAME = 'application/vnd.sandbox-kernel.frame+json';
 
 const MOST = { markup: 12 << 20, libraries: 16, height: 2000 };
-// What a notebook asks for has narrower bounds: sandbox_kernel/untrusted/frames/frame_output.py.
+// What a program asks for has narrower bounds: sandbox_kernel/untrusted/frames/document.py.
 const LEAST_HEIGHT = 4;
 const REFUSED = {
   script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', media: 'a sound or video',
@@ -20,7 +20,7 @@ export function readFrame(data, ids) {
   if (typeof html !== 'string' || html.length > MOST.markup) return null;
   if (!Array.isArray(libraries) || libraries.length > MOST.libraries) return null;
   if (!libraries.every((name) => typeof name === 'string' && /^[0-9a-f]{64}$/.test(name))) return null;
-  return { html, libraries, height: fittingHeight(height ?? 150), widget: readWidget(ids) };
+  return { html, libraries, height: fittingHeight(height), widget: readWidget(ids) };
 }
 
 function readWidget(widget) {

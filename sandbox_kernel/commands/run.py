@@ -160,8 +160,7 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         print(json.dumps(result.to_dict(), indent=2))
     elif not options.quiet:
         for violation in result.violations:
-            allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
-            say(f"[refused {violation.subject}: {violation.reason}{allow}]")
+            say(f"[{violation.sentence}]")
         # Hints for somebody who types command lines in this folder.
         for note in (*result.notes, *hints(result, Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden))):
             say(f"[{note}]")

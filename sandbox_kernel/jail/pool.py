@@ -28,7 +28,7 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.util.values import dataclass
 
-#: How many spares of each kind wait unless a backend is told otherwise (``pool_size``), and the most of all together.
+#: How many spares of each kind wait unless a backend is told otherwise (``pool_size``), and the most of one pool.
 SPARES, MAX_SPARES = 2, 8
 #: How long a kind is kept without a request.
 IDLE_S = 300.0

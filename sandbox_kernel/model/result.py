@@ -72,6 +72,12 @@ class Violation:
         for name in ("rule", "subject", "reason", "remedy"):
             object.__setattr__(self, name, one_line(getattr(self, name), MOST_VIOLATION_TEXT))
 
+    @property
+    def sentence(self) -> str:
+        """What was refused, why, and what would allow it. Receipts draw the same fields (``receipt.py``)."""
+        advice = f"; to allow it: {self.remedy}" if self.remedy else ""
+        return f"{self.subject} was refused ({self.rule}): {self.reason}{advice}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FsChange:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.async_bridge import on_this_loop
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import ExecResult, FsChange, Note, notes
+from sandbox_kernel.model import CellError, ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints, spelled
 from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.notebook import render
@@ -26,12 +26,13 @@ from sandbox_kernel.notebook.options.variables import encode_all
 from sandbox_kernel.notebook.packages import Packages, wanted
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
-from sandbox_kernel.notebook.permission_prompts import RightAnswers, bundle, offers_of, take_files_back
+from sandbox_kernel.notebook.permission_prompts import bundle, offers_of, take_files_back
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin, done_before
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 from sandbox_kernel.session.cell.request import LimitLift
+from sandbox_kernel.session.session_rights import RightAnswers
 from sandbox_kernel.untrusted.frames.frame_output import SERVED_VARIABLE, without_document
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.hidden import is_hidden
@@ -130,7 +131,7 @@ class NotebookState:
 class CellReply:
     """What a front end is told of a cell: the error that was shown, the plain text of its value, a fault of our own."""
 
-    failure: render.Failure | None = None
+    failure: CellError | None = None
     value: str | None = None
     bug: BaseException | None = None
     #: Why the cell was not run, or not to its end.
@@ -181,7 +182,8 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return CellReply(
-                failure=self._send(render.Failure(render.INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error
+                failure=self._send(CellError(ename=render.INTERNAL_ERROR, evalue=text, traceback=(f"{MARK} {text}",))),
+                bug=error,
             )
         finally:
             if self._late is not None:
@@ -212,7 +214,7 @@ class CellExecution:
         rights.allow(lacking)
         return None
 
-    async def _do(self, plan: CellPlan) -> render.Failure | None:
+    async def _do(self, plan: CellPlan) -> CellError | None:
         given = self._state.packages.given  # also where a line or the dialog names all folders anew
         for command in plan.commands:
             if (failure := await self._command(command, given(plan.defaults))) is not None:
@@ -321,13 +323,13 @@ class CellExecution:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
 
-    def _send(self, *messages: render.Message) -> render.Failure | None:
+    def _send(self, *messages: render.Message) -> CellError | None:
         failure = None
         for message in messages:
             if isinstance(message, render.Value):
                 text = message.data.get("text/plain")
                 self._value = text if isinstance(text, str) else None
-            elif isinstance(message, render.Failure):
+            elif isinstance(message, CellError):
                 failure = message
             self._door.message(message)
         return failure
@@ -372,7 +374,7 @@ class CellExecution:
             self._notes.append(notes.no_answer(error))
             raise
 
-    async def _command(self, command: LineCommand, defaults: CellOptions) -> render.Failure | None:
+    async def _command(self, command: LineCommand, defaults: CellOptions) -> CellError | None:
         """Run a line command in a thread. An interrupt ends it in its session, and is answered then, else at once."""
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
@@ -384,7 +386,7 @@ class CellExecution:
             failed = work.exception() if work.done() else None
             if not work.done() or isinstance(failed, SandboxError):
                 told = render.tame(f"%sandbox {command.name}: {failed or 'interrupted'}")
-                return self._send(render.Failure("KeyboardInterrupt", "interrupted", (told,)))
+                return self._send(CellError(ename="KeyboardInterrupt", evalue="interrupted", traceback=(told,)))
         messages = await work
         await _in_thread(self._state.comms.settle_all)
         self._told = self._told or bool(messages)

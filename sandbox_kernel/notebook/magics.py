@@ -25,6 +25,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import CellError
 from sandbox_kernel.notebook import render
 from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
@@ -63,7 +64,7 @@ class _MainThread(render.Door):
         self.work.put(lambda: _write(name, text))
 
     def message(self, message: render.Message) -> None:
-        if not isinstance(message, render.Failure):  # failures are raised at the end, and IPython shows them
+        if not isinstance(message, CellError):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
     def progress(self, made: render.Progress) -> None:
@@ -132,7 +133,7 @@ _MATCHER = "sandbox-kernel"
 class CellFailed(SandboxError):
     """A sandboxed cell failed. ``failed`` makes a subclass for each kind, whose name clients see as ``ename``."""
 
-    def __init__(self, failure: render.Failure) -> None:
+    def __init__(self, failure: CellError) -> None:
         super().__init__(failure.evalue)
         self.failure = failure
 
@@ -141,7 +142,7 @@ class CellFailed(SandboxError):
         return list(self.failure.traceback)
 
 
-def failed(failure: render.Failure) -> CellFailed:
+def failed(failure: CellError) -> CellFailed:
     """Return an exception for a failure. Its class has the name of the failure."""
     kind: type[CellFailed] = type(failure.ename, (CellFailed,), {"__module__": __name__})
     return kind(failure)

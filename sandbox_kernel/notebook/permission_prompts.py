@@ -17,6 +17,7 @@ from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import RightAnswer, Wanted, WantedKind
 from sandbox_kernel.notebook.options.parse_cell import inner_path, written
 from sandbox_kernel.policy.network_rule import lacked_domains
+from sandbox_kernel.session.session_rights import RightAnswers
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.kept_work import KeptWork
@@ -101,37 +102,6 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
     }
 
 
-class RightAnswers:
-    """What the user of one notebook has answered, until its kernel ends. Needs no lock: each step is one of Python."""
-
-    def __init__(self) -> None:
-        #: What the user never wants to give in this notebook.
-        self.never: set[Wanted] = set()
-        self._once: dict[Wanted, None] = {}
-        #: Files of the work folder that are copies which the user allowed, by the right that brought them.
-        self.copied: dict[Wanted, tuple[str, ...]] = {}
-
-    def refuse(self, wanted: Wanted) -> None:
-        """Offer this no more."""
-        self.never.add(wanted)
-        self._once.pop(wanted, None)
-
-    def allow(self, wanted: Wanted, *, once: bool) -> None:
-        """Forget an earlier ``refuse``; with ``once``, give the right to the next cell."""
-        self.never.discard(wanted)
-        if once:
-            self._once[wanted] = None
-
-    def take_once(self) -> tuple[Wanted, ...]:
-        """Return the rights of the cell that begins now. The cell after it does not have them."""
-        found, self._once = self._once, {}
-        return tuple(found)
-
-    def copies(self) -> tuple[str, ...]:
-        """Return the paths of all copies."""
-        return tuple(path for paths in self.copied.values() for path in paths)
-
-
 def give_file(box: Sandbox, answers: RightAnswers, wanted: Wanted, *, once: bool, kept: KeptWork | None = None) -> str:
     """Copy a file or folder beside the notebook into the work folder, and note it in ``kept``; returns a sentence."""
     paths = box.copy_in(os.getcwd(), wanted.what, again=wanted in answers.copied)
@@ -152,8 +122,3 @@ def take_files_back(box: Sandbox, answers: RightAnswers, once: Sequence[Wanted])
             for path in answers.copied.pop(wanted, ()):
                 with contextlib.suppress(SandboxError):
                     box.remove_file(path)
-
-
-def domains(once: Sequence[Wanted]) -> tuple[str, ...]:
-    """Return the domains among these rights."""
-    return tuple(wanted.what for wanted in once if wanted.kind is WantedKind.DOMAIN)

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
+from sandbox_kernel.model import CellError, Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
@@ -115,22 +115,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """An ``error`` message; the reply carries the same three fields."""
-
-    ename: str
-    evalue: str
-    traceback: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ReportPanel:
     """The capability report as a widget, below its static table; ``document`` is ``CapabilityReport.to_dict()``."""
 
     document: Mapping[str, object]
 
 
-Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
+#: An error's fields are also in the reply.
+Message = ShowOutput | ClearOutput | Value | CellError | ReportPanel
 
 
 @dataclass(frozen=True)
@@ -226,7 +218,7 @@ def told_apart(data: Mapping[str, object]) -> dict[str, object]:
     return {**data, **guarded}
 
 
-def failure(result: ExecResult) -> Failure:
+def failure(result: ExecResult) -> CellError:
     """The one message of a cell that did not end well."""
     ename, evalue = ERROR_NAMES.get(result.status, ERROR_NAMES[Status.FAILED]), describe_end(result)
     lines: list[str] = []
@@ -244,13 +236,13 @@ def failure(result: ExecResult) -> Failure:
         lines.append(f"{END}{receipt.MARK} {BOLD}The session is as it was before this cell.{END}")
         result = replace(result, notes=tuple(one for one in result.notes if one.kind is not NoteKind.ROLLED_BACK))
     lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, ending))}{_measured(result)}{END}")
-    return Failure(ename, evalue, tuple(lines))
+    return CellError(ename=ename, evalue=evalue, traceback=tuple(lines))
 
 
-def refusal(error: SandboxError) -> Failure:
+def refusal(error: SandboxError) -> CellError:
     """A request that was not run at all."""
     name, text = type(error).__name__, tame(str(error))
-    return Failure(name, text, (f"{receipt.MARK} {BOLD}{RED}{name}{END}: {text}",))
+    return CellError(ename=name, evalue=text, traceback=(f"{receipt.MARK} {BOLD}{RED}{name}{END}: {text}",))
 
 
 def tame(text: str) -> str:

@@ -20,7 +20,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, OnInput, Status, notes
-from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.autosave import notebook_path
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,
@@ -32,7 +32,6 @@ from sandbox_kernel.notebook.options.cell_options import (
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
-from sandbox_kernel.notebook.permission_prompts import domains
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.request import CellEvents
@@ -137,10 +136,11 @@ class NotebookSandboxes:
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        domains = tuple(wanted.what for wanted in io.once if wanted.kind is WantedKind.DOMAIN)
         if choice.session is not None:
-            async with reaching(choice.session, domains(io.once)):
+            async with reaching(choice.session, domains):
                 return await _in_session(choice.session, plan, code, stdin, io)
-        plan = replace(plan, options=options.reaching(domains(io.once)))
+        plan = replace(plan, options=options.reaching(domains))
         options = plan.options
         result = await self._in_one_cell(plan, code, stdin, io) if choice.one_cell and files is None else None
         if result is None:

@@ -123,7 +123,13 @@ def suggestions(matches: list[Any], code: str, start: int, pos: int) -> tuple[li
     if allowed is None:
         return [], pos
     taken = dict.fromkeys(text for text in matches[: 10 * MAX_MATCHES] if _is_name(text) and allowed(text))
-    return list(taken)[:MAX_MATCHES], start if taken else pos
+    return sorted(taken, key=_order)[:MAX_MATCHES], start if taken else pos
+
+
+def _order(match: str) -> int:
+    """The order of completions of every language: private names come last, else as the language has them."""
+    name = match.rpartition(".")[2]
+    return name.startswith("_") + name.startswith("__")
 
 
 def _is_name(text: object) -> bool:

@@ -30,6 +30,7 @@ from sandbox_kernel.session.language_workers import ENGINES, session_walls
 from sandbox_kernel.session.python_state import PythonSession
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed, spare_processes
@@ -104,7 +105,7 @@ def open_session(
     opening = _Opening(backend, spec, python, share, functions)
     if spoken is Language.PYTHON:
         return opening.python_session()
-    return Session(spec, opening.begin, share, SessionRights(backend))
+    return Session(opening.supervisor())
 
 
 class _Opening:
@@ -126,10 +127,13 @@ class _Opening:
         self._here = share.here if share is not None else None
         self._walls = session_walls(backend, self._engine, self._python, spec.limits, spec.memory_mb)
 
+    def supervisor(self) -> WorkerSupervisor:
+        """Start the first worker, and return what replaces it."""
+        return WorkerSupervisor(self.spec, self.begin, self._share, SessionRights(self._backend))
+
     def python_session(self) -> PythonSession:
         """Open a Python session, which can open copies of itself."""
-        rights = SessionRights(self._backend)
-        return PythonSession(self.spec, self.begin, self._share, rights, self._open_copy)
+        return PythonSession(self.supervisor(), self._open_copy)
 
     def _open_copy(self, name: str | None) -> PythonSession:
         share = FolderLink(self._share.folder) if self._share is not None else None

@@ -39,6 +39,7 @@ from sandbox_kernel.session.open_session import destroyed_if_not_started
 from sandbox_kernel.session.python_state import file_name
 from sandbox_kernel.session.saved_file import SavedHeader, State, read_saved, write_saved
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.take_state import take_state
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
@@ -63,7 +64,7 @@ class WasmSession(Session):
 
     def __init__(self, opening: _Opening) -> None:
         self._opening = opening
-        super().__init__(opening.spec, opening.begin, share=opening.share)
+        super().__init__(WorkerSupervisor(opening.spec, opening.begin, opening.share))
         if opening.on_open is not None:
             opening.on_open(self)
 

@@ -19,15 +19,14 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest
 from sandbox_kernel.session.saved_file import SavedHeader, SavedSession, SaveReport, State, read_saved, write_saved
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.take_state import cloudpickle_source, state_answer, take_variables
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again, find_maker
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
-from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.transfer import FolderState, put_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -52,20 +51,13 @@ MOST_COPIES = 2
 class PythonSession(Session):
     """A Python session of processes. ``restored`` says what a loaded or forked session began with; None for others."""
 
-    def __init__(
-        self,
-        spec: SessionSpec,
-        begin: Callable[[], JailedWorker],
-        share: FolderLink | None,
-        rights: SessionRights,
-        open_copy: Callable[[str | None], PythonSession],
-    ) -> None:
+    def __init__(self, supervisor: WorkerSupervisor, open_copy: Callable[[str | None], PythonSession]) -> None:
         self._open_copy = open_copy
         self.restored: SaveReport | None = None
         #: Copies of states by node, oldest first, in a session that uses a GPU: it makes no checkpoints, but can be
         #: saved. ``checkpoint`` makes a copy, ``checkout`` and a rollback load it.
         self._copies: dict[int, State] = {}
-        super().__init__(spec, begin, share, rights)
+        super().__init__(supervisor)
 
     @host_trouble()
     def save(self, path: str | os.PathLike[str]) -> SaveReport:

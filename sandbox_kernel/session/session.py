@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -26,14 +26,13 @@ from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
-from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest
 from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import StillBusy, WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
-from sandbox_kernel.session.worker.jailed_worker import JailedWorker, StoppedEarly
+from sandbox_kernel.session.worker.jailed_worker import StoppedEarly
 from sandbox_kernel.session.worker.messages import What
-from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry
@@ -60,23 +59,16 @@ class CellExtras(TypedDict, total=False):
 class Session(TimeTravel):
     """One session, of ``Sandbox.session``. ``close`` it, or it ends with its ``with`` block or last reference."""
 
-    def __init__(
-        self,
-        spec: SessionSpec,
-        begin: Callable[[], JailedWorker],
-        share: FolderLink | None = None,
-        rights: SessionRights | None = None,
-    ) -> None:
-        self._spec = spec
+    def __init__(self, supervisor: WorkerSupervisor) -> None:
+        self._supervisor, self._spec = supervisor, supervisor.spec
         #: Makes a request for ``perform``.
-        self.request = spec.request
+        self.request = self._spec.request
         self._guard = threading.Lock()
         #: The stop signs of what runs now; the last one is the newest.
         self._stops: list[Stop] = []
         #: Of ``perform``: one for cells, in their order, and one that keeps their states.
         self._threads: tuple[ThreadPoolExecutor, ...] | None = None
-        self._supervisor = WorkerSupervisor(spec, begin, share, rights)
-        self._finalizer = weakref.finalize(self, self._supervisor.end)
+        self._finalizer = weakref.finalize(self, supervisor.end)
         _sessions.add(self)
 
     @property

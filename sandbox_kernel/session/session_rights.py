@@ -19,6 +19,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, check_mount, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import MIB, check_memory_mb, quoted
 from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
@@ -220,3 +221,34 @@ def _env_code(language: Language, env: Mapping[str, str | None]) -> str:
         return "\n".join(f"unset {k}" if v is None else f"export {k}={shlex.quote(v)}" for k, v in given.items())
     one = "v === null ? delete process.env[k] : process.env[k] = v"
     return f"void Object.entries({json.dumps(given)}).forEach(([k, v]) => {{ {one} }})"
+
+
+class RightAnswers:
+    """What the user of one kernel or server has answered, until it ends. Needs no lock: each step is one of Python."""
+
+    def __init__(self) -> None:
+        #: What the user never wants to give.
+        self.never: set[Wanted] = set()
+        self._once: dict[Wanted, None] = {}
+        #: Files of the work folder that are copies which the user allowed, by the right that brought them.
+        self.copied: dict[Wanted, tuple[str, ...]] = {}
+
+    def refuse(self, wanted: Wanted) -> None:
+        """Offer this no more."""
+        self.never.add(wanted)
+        self._once.pop(wanted, None)
+
+    def allow(self, wanted: Wanted, *, once: bool) -> None:
+        """Forget an earlier ``refuse``; with ``once``, give the right to the next cell."""
+        self.never.discard(wanted)
+        if once:
+            self._once[wanted] = None
+
+    def take_once(self) -> tuple[Wanted, ...]:
+        """Return the rights of the cell that begins now. The cell after it does not have them."""
+        found, self._once = self._once, {}
+        return tuple(found)
+
+    def copies(self) -> tuple[str, ...]:
+        """Return the paths of all copies."""
+        return tuple(path for paths in self.copied.values() for path in paths)

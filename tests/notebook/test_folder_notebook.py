@@ -14,8 +14,9 @@ from nbclient import NotebookClient
 
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.model import CellError
 from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE
-from sandbox_kernel.notebook.render import Failure, Message, Value
+from sandbox_kernel.notebook.render import Message, Value
 from tests.notebook.test_here import Notebook as PlainNotebook
 from tests.notebook.test_here import Page
 
@@ -131,7 +132,7 @@ class _Page(Page):
         super().message(message)
         if isinstance(message, Value):
             self.shown.value = str(message.data["text/plain"])
-        elif isinstance(message, Failure):
+        elif isinstance(message, CellError):
             self.shown.error = f"{message.ename}: {message.evalue}"
 
 

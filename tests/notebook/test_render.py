@@ -9,7 +9,6 @@ import pytest
 from sandbox_kernel import CellError, Display, ExecResult, InvalidRequest, Status, Violation
 from sandbox_kernel.notebook.render import (
     ClearOutput,
-    Failure,
     ShowOutput,
     Value,
     expressions,
@@ -32,7 +31,7 @@ GOOD = ExecResult(
 def failed(**changes):
     messages = render_result(replace(GOOD, **{"status": Status.FAILED, "exit_code": 1, **changes}))
     assert len(messages) == 1
-    assert isinstance(messages[0], Failure)
+    assert isinstance(messages[0], CellError)
     return messages[0]
 
 

@@ -21,7 +21,7 @@ from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 from sandbox_kernel.workspace.tree.paths import display_name
 
 #: Most bytes of a file that one call reads or writes.
-MOST_FILE_BYTES = 1 << 20
+MOST_CALL_BYTES = 1 << 20
 _MOST_ENTRIES = 1000
 _MOST_PATCH = 200_000
 _MOST_LISTED = 500
@@ -53,7 +53,7 @@ class FileTools:
         call: ToolCall,
         path: _Path,
         offset: Annotated[int, Meta(ge=0, le=1 << 62, description="First byte to read.")] = 0,
-        max_bytes: Annotated[int, Meta(ge=1, le=MOST_FILE_BYTES)] = 64 << 10,
+        max_bytes: Annotated[int, Meta(ge=1, le=MOST_CALL_BYTES)] = 64 << 10,
     ) -> Reply:
         """Read a file of the shared folder: what sandbox_exec and sessions see and leave in /box.
 
@@ -84,9 +84,9 @@ class FileTools:
             data = base64.b64decode(content, validate=True) if encoding == "base64" else content.encode()
         except (binascii.Error, ValueError) as error:
             raise InvalidRequest(f"content is not {encoding}: {error}") from None
-        if len(data) > MOST_FILE_BYTES:
+        if len(data) > MOST_CALL_BYTES:
             raise InvalidRequest(
-                f"content has {len(data)} bytes, at most {MOST_FILE_BYTES} are taken; write it from code"
+                f"content has {len(data)} bytes, at most {MOST_CALL_BYTES} are taken; write it from code"
             )
         await asyncio.to_thread(self._put, path, data)
         return Reply(answer={"status": "success", "size": len(data)})

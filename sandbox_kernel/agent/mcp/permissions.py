@@ -22,6 +22,7 @@ from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule
 from sandbox_kernel.session.session import Session, reaching
+from sandbox_kernel.session.session_rights import RightAnswers
 
 if TYPE_CHECKING:
     import mcp.types as types
@@ -46,12 +47,11 @@ class DomainRights:
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
-        self._once: dict[Wanted, None] = {}
-        self._never: set[Wanted] = set()
+        self._answers = RightAnswers()
 
     def questions(self, result: ExecResult) -> tuple[Wanted, ...]:
         """Return the domains that a run lacked and that the user may be asked for."""
-        return tuple(each for each in lacked_domains(result) if each not in self._never)[:MOST_QUESTIONS]
+        return tuple(each for each in lacked_domains(result) if each not in self._answers.never)[:MOST_QUESTIONS]
 
     def settle(self, wanted: Wanted, answer: RightAnswer, sessions: Iterable[Session]) -> str:
         """Change the policy by an answer, write it down, and return what holds now, for the model."""
@@ -59,10 +59,10 @@ class DomainRights:
         port = rule.ports[0] if rule.ports else 0
         self.box.write_down(AuditRecord(event=_WORDS[answer][0], via="mcp", method="", host=rule.domain, port=port))
         if answer is RightAnswer.NEVER:
-            self._never.add(wanted)
+            self._answers.refuse(wanted)
             return f"the user does not let programs reach {wanted.what}, and is not asked again"
         if answer is RightAnswer.ONCE:
-            self._once[wanted] = None
+            self._answers.allow(wanted, once=True)
             return f"the user lets the next run or cell reach {wanted.what}; run it again"
         self.box = self.box.under(_reaching(self.box.policy, (wanted,)))
         refused = [session.name for session in sessions if not _allowed(session, wanted)]
@@ -71,16 +71,12 @@ class DomainRights:
 
     def box_for_next(self) -> Sandbox:
         """Return the sandbox for the next run; rights for one call are used up by it."""
-        once = self._take()
+        once = self._answers.take_once()
         return self.box.under(_reaching(self.box.policy, once)) if once else self.box
 
     def in_cell(self, session: Session) -> AbstractAsyncContextManager[None]:
         """Let a session reach the domains of the next call meanwhile; connections to them end with the cell."""
-        return reaching(session, [wanted.what for wanted in self._take()])
-
-    def _take(self) -> tuple[Wanted, ...]:
-        once, self._once = tuple(self._once), {}
-        return once
+        return reaching(session, [wanted.what for wanted in self._answers.take_once()])
 
 
 def _reaching(policy: SandboxPolicy, domains: Iterable[Wanted]) -> SandboxPolicy:

@@ -15,6 +15,7 @@ from sandbox_kernel.agent.sandbox_tool import Answer, Timeout, bounded, result_a
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language
+from sandbox_kernel.session.cell.request import MAX_CHECKPOINTS
 from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.time_travel import Exploration
@@ -120,7 +121,7 @@ class SessionTools:
         return Reply(answer=answer, pictures=pictures_of(result.displays), questions=self._rights.questions(result))
 
     async def session_undo(
-        self, call: ToolCall, session: _Name = _DEFAULT, cells: Annotated[int, Meta(ge=1, le=100)] = 1
+        self, call: ToolCall, session: _Name = _DEFAULT, cells: Annotated[int, Meta(ge=1, le=MAX_CHECKPOINTS)] = 1
     ) -> Reply:
         """Bring a session back to the state before its last cells, files included."""
         named, running = self._open_one(session)

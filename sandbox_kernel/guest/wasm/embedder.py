@@ -155,9 +155,9 @@ class JavaScriptEmbedder:
             return "InternalError", "there is no memory left to show the error", "InternalError"
         return str(name), str(message), str(text)
 
-    def members(self, path: Sequence[str], prefix: str) -> list[str]:
+    def completions(self, path: Sequence[str], prefix: str) -> list[str]:
         """Return the names that can follow a chain of names, for completion."""
-        found = json.loads(self._text(self._driver("members", json.dumps(list(path)), prefix)))
+        found = json.loads(self._text(self._driver("completions", json.dumps(list(path)), prefix)))
         return [str(name) for name in found]
 
     def look(self, path: Sequence[str]) -> str:

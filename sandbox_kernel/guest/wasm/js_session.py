@@ -143,7 +143,7 @@ class WasmJavaScriptEngine(CellEngine):
             whole = [*path, word + (after.group() if after is not None else "")]
             shown = self.guest.look(whole)
             return {"data": {"text/plain": shown}} if shown else {}
-        matches = self.guest.members(path, word)
+        matches = self.guest.completions(path, word)
         return {"matches": matches, "cursor_start": position - len(word), "cursor_end": position, "metadata": {}}
 
     def _is_complete(self, code: str) -> dict[str, Any]:

@@ -264,7 +264,7 @@ class QuickJs:
 
 #: Functions that ``javascript_boot.js`` returns and this module calls; their handles are saved with an image.
 DRIVER = (
-    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "members", "look",
+    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "completions", "look",
     "countNames", "moduleNames", "offer",
 )  # fmt: skip
 #: Wraps a CommonJS library. ``process`` is undefined, so that the library does not expect files and processes of node.

@@ -106,10 +106,10 @@ def head_for_client(event: h11.Response) -> h11.Response:
 
 def refusal_reply(violation: Violation) -> bytes:
     """Return the 403 reply to a refused request."""
-    advice = f"\nto allow it: {violation.remedy}" if violation.remedy else ""
-    text = f"the sandbox refused {violation.subject}: {violation.reason}{advice}\n"
+    # In the status line, which is cut, the reason stands first.
     phrase = f"refused by the sandbox ({violation.rule}) {violation.reason}"
-    return _reply(403, f"{phrase}; {violation.remedy}" if violation.remedy else phrase, text, violation.rule)
+    phrase += f"; {violation.remedy}" if violation.remedy else ""
+    return _reply(403, phrase, f"sandbox: {violation.sentence}\n", violation.rule)
 
 
 def failure_reply(error: FetchError) -> bytes:

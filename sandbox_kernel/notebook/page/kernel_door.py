@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
+from sandbox_kernel.model import CellError
 from sandbox_kernel.notebook import render
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -76,7 +77,7 @@ class KernelDoor(render.Door):
             case render.Value():
                 content = {"data": dict(message.data), "metadata": dict(message.metadata)}
                 self._send("execute_result", {**content, "execution_count": self._number})
-            case render.Failure():
+            case CellError():
                 self._send("error", failure_fields(message))
 
     def progress(self, made: render.Progress) -> None:
@@ -100,7 +101,7 @@ class KernelDoor(render.Door):
             self._publisher.publish(kind, content, self._parent)
 
 
-def failure_fields(failure: render.Failure) -> dict[str, object]:
+def failure_fields(failure: CellError) -> dict[str, object]:
     """Return the three fields of an error, for the message and for the reply."""
     return {
         "ename": encodable(failure.ename),

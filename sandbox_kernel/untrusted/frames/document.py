@@ -24,8 +24,9 @@ _DENIED = (
     "picture-in-picture 'none'; gamepad 'none'; storage-access 'none'; "
     "private-state-token-issuance 'none'; private-state-token-redemption 'none'"
 )
-#: The height of a frame where no extension of ours adapts it, in pixels.
-USUAL_HEIGHT = 450
+#: The height of a frame in pixels: where the content is not known and no extension of ours adapts it, and the bounds of
+#: what a program may ask for. The page has bounds of its own: labextension/static/frame-view.js.
+USUAL_HEIGHT, LEAST_HEIGHT, MOST_HEIGHT = 450, 24, 2000
 
 _STYLE = "html,body,iframe{margin:0;border:0;width:100%;height:100%;overflow:hidden;display:block}"
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.css import TABLE_STYLE, names
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
-from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
+from sandbox_kernel.untrusted.frames.document import LEAST_HEIGHT, MOST_HEIGHT, USUAL_HEIGHT, frame
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
 from sandbox_kernel.util.own_folder import LockedFolder, OwnFiles
 from sandbox_kernel.util.values import dataclass
@@ -35,7 +35,6 @@ MAX_SAVED = 2 << 20
 #: The most characters that the markup of a frame takes in HTML, where quotes and brackets are seven each.
 MAX_ESCAPED = 32 << 20
 _ONE_EACH = bytes(set(range(0x20, 0x7F)) - set(b"\"&'<>\\"))
-LEAST_HEIGHT, MOST_HEIGHT = 24, 2000  # the page's own bounds: labextension/static/frame-view.js
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _ID_LENGTH = 32

@@ -17,15 +17,13 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed, SandboxError
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import MAX_READ_BYTES, MIB
 from sandbox_kernel.util.linux_calls import closed_after
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, as_owner_of, in_folder, open_folder
 from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, Walk, WalkLimits, type_name
 
-#: Largest file that is read into memory unless the caller gives another limit.
-MAX_READ_BYTES = 64 * MIB
 #: Most entries of a folder that ``list_dir`` lists; ``walk`` looks at part of a larger one.
 MAX_LISTED = 100_000
 #: Seconds that removing may take, because a running program could make new files without end.
@@ -98,7 +96,7 @@ class Rooted:
         if max(size, len(content)) > max_bytes:
             raise InvalidRequest(
                 f"file {shown(path)} holds {max(size, len(content))} bytes, more than the {max_bytes} that are read; "
-                "read it with a larger max_bytes, or copy it out"
+                "copy it out, or read it in parts"
             )
         return content
 

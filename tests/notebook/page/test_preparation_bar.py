@@ -9,10 +9,11 @@ import pytest
 from sandbox_kernel import ExecResult
 from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.model import CellError
 from sandbox_kernel.notebook import execution, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.page.views import PreparationBar
-from sandbox_kernel.notebook.render import ClearOutput, Door, Failure, ShowOutput
+from sandbox_kernel.notebook.render import ClearOutput, Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 
 CELL = "%%sandbox lua --backend wasm\nprint(1)"
@@ -145,7 +146,7 @@ def test_an_interrupt_while_a_language_is_made_ready_is_answered_at_once(box):
         done = run_and_release(box, page)
     finally:
         box.release.set()
-    assert isinstance(done.failure, Failure)
+    assert isinstance(done.failure, CellError)
     assert (done.failure.ename, box.ran) == ("KeyboardInterrupt", 0)
 
 
@@ -155,7 +156,7 @@ def run_and_release(box, page):
 
     def shown(item):
         message(item)
-        if isinstance(item, Failure):
+        if isinstance(item, CellError):
             box.release.set()
 
     page.message = shown

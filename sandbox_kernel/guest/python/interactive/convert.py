@@ -25,8 +25,6 @@ _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
 _JAVASCRIPT = ("application/javascript", "text/javascript")
 #: What Altair gives pages that do not draw its charts; it would stand in text exports of the notebook.
 _NOT_ENABLED = "the renderer has not been properly enabled"
-#: The height of a frame whose content is not known; pages with our extension adapt it.
-_LEAST_HEIGHT = 24
 #: A figure finds its place beside its script: an ``Output`` widget may show several.
 _PLACE = "const place = document.currentScript.previousElementSibling;"
 #: Markup that has something put in, or a script that needs something.
@@ -76,7 +74,7 @@ def _vega_source(_: str) -> str:
     return re.sub(r"export\s*\{[^}]*\};?\s*$", "", bundle)
 
 
-def _height(value: Any, usual: int) -> int:
+def _height(value: Any, usual: int | None) -> int | None:
     return int(value) + 60 if isinstance(value, (int, float)) and 0 < value < 5000 else usual
 
 
@@ -86,7 +84,7 @@ def bokeh(model: Any) -> Dict[str, Any]:
     util = importlib.import_module("bokeh.embed.util")
     with util.OutputDocumentFor([model], apply_theme=util.FromCurdoc, always_new=True):
         code, place = importlib.import_module("bokeh.embed").components(model)
-    return frame(place + code, [library], _height(getattr(model, "height", None), 450))
+    return frame(place + code, [library], _height(getattr(model, "height", None), None))
 
 
 def _bokeh_source(_: str) -> str:
@@ -104,7 +102,7 @@ def javascript(code: Any) -> Dict[str, Any]:
         f'try {{ new Function("element", {as_json(text)})(element); }} '
         "catch (error) { element.textContent = `Javascript Error: ${error.message}`; } }"
     )
-    return frame(f'<div id="element"></div>{script(run)}', [], _LEAST_HEIGHT)
+    return frame(f'<div id="element"></div>{script(run)}', [], 1)  # the least that the host gives; the page adapts it
 
 
 #: What makes a frame of a value, by MIME type.

@@ -309,7 +309,7 @@ def _answer_to(what: str, source: str, position: int) -> dict[str, object]:
             start -= 1
         chain = before[start:]
         if what == "complete":
-            answer = {"matches": _matches(chain), "cursor_start": start, "cursor_end": position, "metadata": {}}
+            answer = {"matches": _completions(chain), "cursor_start": start, "cursor_end": position, "metadata": {}}
         elif chain:
             end = position
             while end < len(source) and (source[end].isalnum() or source[end] == "_"):
@@ -324,7 +324,7 @@ def _answer_to(what: str, source: str, position: int) -> dict[str, object]:
     return answer
 
 
-def _matches(chain: str) -> list[str]:
+def _completions(chain: str) -> list[str]:
     """Return what can stand at the end of ``name.attribute.wor``; private names only when the word begins like one."""
     *path, word = chain.split(".")
     if path:

@@ -413,7 +413,7 @@
     begin: (argv, env) => { process.argv = JSON.parse(argv); process.env = JSON.parse(env); process.exitCode = undefined; },
     exitCode: () => process.exitCode ?? 0,
     timers: () => timers.size,
-    members: (path, prefix) => {
+    completions: (path, prefix) => {
       const found = walk(JSON.parse(path));
       const all = found === undefined ? [] : JSON.parse(path).length ? names(found.value) : [...names(globalThis), ...KEYWORDS];
       return JSON.stringify([...new Set(all)].filter((name) => name.startsWith(prefix)).sort().slice(0, 500));
