@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
+from sandbox_kernel.limits import MAX_READ_BYTES
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
@@ -73,9 +74,9 @@ class BoxFiles:
         """Contents of all regular files by path. A file is read when its key is looked up; links are left out."""
         return self._alive().files()
 
-    def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """Return the whole content of one file."""
-        return self._alive().holding(plain_path(path)).read(plain_path(path))
+    def read_file(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """Return the whole content of one file; a larger one is refused with ``InvalidRequest``."""
+        return self._alive().holding(plain_path(path)).read(plain_path(path), max_bytes)
 
     def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
         """Return at most ``most`` bytes of a file from ``offset`` on, and the size of the whole file."""

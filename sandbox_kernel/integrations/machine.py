@@ -116,7 +116,7 @@ class SandboxMachine:
             if int(done.stdout) > most_bytes:
                 raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
             try:
-                return self._session.read_file(name)
+                return self._session.read_file(name, max_bytes=most_bytes)
             finally:
                 self._session.run(f"rm -f {WORK}/{name}")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
 from sandbox_kernel.jail.streams import ListenerFailed, Stop
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MAX_READ_BYTES
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, OnInput, OnOutput, OnUsage
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
@@ -304,10 +304,10 @@ class Session(TimeTravel):
             )
         return self._supervisor.rights
 
-    def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """Return the content of a file, given relative to the work folder; waits for a running cell."""
+    def read_file(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """Return the content of a file below the work folder; waits for a running cell. A larger one is refused."""
         with self._supervisor.turn() as worker:
-            return self._supervisor.files.brought(worker).read(plain_path(path))
+            return self._supervisor.files.brought(worker).read(plain_path(path), max_bytes)
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Create or replace a file of the work folder, which a rollback keeps; waits for a running cell."""

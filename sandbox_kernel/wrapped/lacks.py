@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from sandbox_kernel.model import notes
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.tree.paths import display_name
 
@@ -59,10 +60,7 @@ class Lacks:
         if not failed:
             return
         if self._before > before:
-            yield (
-                "the cell tried to reach the network, and this kernel has none; give it a domain with: "
-                f"{self._line} --allow-net DOMAIN"
-            )
+            yield notes.no_network(line=f"{self._line} ")
         if name := next(filter(self._is_beside, _NAME.findall(said)[-_MOST_NAMES:]), ""):
             yield (
                 f"{display_name(name)} is beside the notebook, and this kernel sees none of your files; let it work on "

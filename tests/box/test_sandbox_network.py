@@ -146,7 +146,8 @@ def test_the_command_line_tells_refusals_and_logs_them(
     log = tmp_path / "audit.jsonl"
     code = "import urllib.request\ntry: urllib.request.urlopen('http://other.test/')\nexcept OSError: pass"
     assert main(["run", "-c", code, "--allow-net", "allowed.test", "--audit", str(log)]) == 0
-    assert "[refused other.test:80: other.test is not on the allow list" in (said := capfd.readouterr().err)
+    said = capfd.readouterr().err
+    assert "[other.test:80 was refused (domain_not_allowed): other.test is not on the allow list" in said
     assert "to allow it: --allow-net other.test:80]" in said
     assert json.loads(log.read_text())["rule"] == "domain_not_allowed"
 

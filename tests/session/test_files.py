@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel import PathTraversal, Sandbox, SandboxError
+from sandbox_kernel import InvalidRequest, PathTraversal, Sandbox, SandboxError
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace import folder_link
 
@@ -143,7 +143,9 @@ def test_a_large_file_stays_in_its_session_and_it_is_said(box: Sandbox, monkeypa
     result = session.run("open('big','wb').write(bytes(2 << 20))")
     assert any(note.startswith("big stays in this session") for note in result.notes)
     assert box.list_dir() == ()
-    assert len(session.read_file("big")) == 2 << 20
+    assert len(session.read_file("big", max_bytes=2 << 20)) == 2 << 20
+    with pytest.raises(InvalidRequest, match="larger max_bytes"):
+        session.read_file("big", max_bytes=(2 << 20) - 1)
 
 
 def test_a_restarted_session_has_the_shared_files_again(box: Sandbox) -> None:

@@ -76,7 +76,7 @@ def test_below_an_error_stands_what_the_cell_lacked_in_any_language(name, wrap, 
     )
     assert "▣ sales.csv is beside the notebook" in file and f"sandbox-kernel wrap {name} --here" in file
     assert "network" not in file
-    assert "▣ the cell tried to reach the network, and this kernel has none" in network
+    assert "▣ there is no network in this sandbox; to let it reach a host: " in network
     assert "▣" not in neither
 
 

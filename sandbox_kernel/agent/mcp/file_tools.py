@@ -20,7 +20,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PackedFiles
 from sandbox_kernel.workspace.tree.paths import display_name
 
-#: Most bytes of a file that one call reads or writes.
+#: Most bytes of a file that one call reads or writes; the library's bound is in ``limits.py``.
 MOST_CALL_BYTES = 1 << 20
 _MOST_ENTRIES = 1000
 _MOST_PATCH = 200_000

@@ -3,7 +3,8 @@
 The names that live objects have are found at once. Static analysis (jedi) knows more, but may take long until it has
 read the libraries, so it runs under an alarm: when that rings, the answer comes from the live objects alone, and jedi
 goes on between cells (``go_on``), so that it knows more the next time. IPython catches what the alarm raises, prints it
-and answers with what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is printed.
+and answers with what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is printed. The order of
+matches is decided by the host, for every language (``session/code_answers.py``).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Rooted:
         if max(size, len(content)) > max_bytes:
             raise InvalidRequest(
                 f"file {shown(path)} holds {max(size, len(content))} bytes, more than the {max_bytes} that are read; "
-                "copy it out, or read it in parts"
+                "read it with a larger max_bytes, or copy it out"
             )
         return content
 

@@ -20,7 +20,7 @@ from nbclient.exceptions import DeadKernelError
 from papermill.engines import NBClientEngine
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import check_timeout
+from sandbox_kernel.limits import GRACE_S, check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.option_table import BY_SETTING, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import (
@@ -83,7 +83,7 @@ def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
 
 PROVISIONER = "sandbox-provisioner"
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
-_LATER_S = 30
+_LATER_S = int(GRACE_S["wrapped"]) + 25
 
 
 class SandboxEngine(NBClientEngine):  # type: ignore[misc]

@@ -351,10 +351,11 @@ def _complete(given: Completions, asked: CompletionRequest | None) -> Table:
     if not allowed:
         return none
     where = {"cursor_start": given.cursor_start, "cursor_end": place}
+    named = {each.text: each for each in reversed(given.typed())}  # the first counts
     types = [
         {"start": given.cursor_start, "end": place, "text": each.text, "type": line(each.type),
          "signature": line(each.signature)}
-        for each in given.typed() if each.text in allowed
+        for text in allowed if (each := named.get(text))
     ]  # fmt: skip
     metadata = {"_jupyter_types_experimental": types} if types else {}
     return {"status": "ok", "matches": allowed, **where, "metadata": metadata}
