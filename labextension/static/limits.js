@@ -14,8 +14,6 @@ const LIMITS = [
   { key: 'timeout', option: '--timeout', label: 'time', parse: parseSeconds, text: secondsText },
   { key: 'memory', option: '--memory', label: 'memory', parse: parseMegabytes, text: megabytesText },
 ];
-// The options that ask for a right: all that are not harmless in sandbox_kernel/notebook/options/option_table.py.
-const RIGHTS = ['--allow-net', '--mount', '--here', '--gpu', '--gpu-memory', '--policy', '--python'];
 
 // `active`: the cell's text. `cells`: [{source, executionCount, receipts}] of the notebook. `everyCell`: whether the
 // kernel also sandboxes cells without the magic. `told`: {timeout, memory} as the kernel said, in seconds and megabytes.
@@ -30,7 +28,8 @@ export function limitsInForce(active, cells, everyCell, told = {}) {
     // A cell in another language may have another default of memory.
     limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said, own.language === null ? told : {}) })),
     grants: [
-      ...RIGHTS.flatMap((option) => (own.options.get(option) ?? []).map((value) => `${option} ${value}`.trim())),
+      ...[...own.options].filter(([option]) => !LIMITS.some((limit) => limit.option === option))
+        .flatMap(([option, values]) => values.map((value) => `${option} ${value}`.trim())),
       ...(own.language === null ? (told.grants ?? []) : []),
     ],
   };
@@ -82,7 +81,7 @@ export function limitsText({ language, limits, grants }, changeable = false) {
   const known = limits.filter(({ text }) => text !== null).map(({ text }) => text);
   const brief = ['Sandbox', language, ...(known.length > 0 ? known : ['default limits']), ...grants].join(' · ');
   const lines = limits.map(({ label, text, origin }) => `${label}: ${text === null ? origin : `${text}, ${origin}`}`);
-  const allowed = grants.length > 0 ? `allowed: ${grants.join(', ')}` : 'allowed: nothing beyond the notebook’s policy';
+  const allowed = grants.length > 0 ? `with: ${grants.join(', ')}` : 'allowed: nothing beyond the notebook’s policy';
   return { brief, full: [`This cell runs in a sandbox (${language})`, ...lines, allowed, ...(changeable ? ['press to change'] : [])].join('\n') };
 }
 

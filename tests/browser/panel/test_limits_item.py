@@ -27,7 +27,7 @@ def test_the_item_follows_the_active_cell_and_says_where_each_limit_comes_from(l
     expect(lab.limits).to_have_text(re.compile(r"^Sandbox · c · 500 ms · 512 MB"))
     expect(lab.limits).to_have_accessible_name(
         "This cell runs in a sandbox (c) time: 500 ms, set by this cell memory: 512 MB, as in the last run "
-        "allowed: --allow-net example.org"
+        "with: --allow-net example.org"
     )
     lab.edit_cell(1, "%%sandbox js --memory 1G")
     expect(lab.limits).to_have_text("Sandbox · javascript · 30 s · 1 GB")
