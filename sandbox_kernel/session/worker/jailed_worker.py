@@ -466,6 +466,7 @@ class JailedWorker:
             return None
         if restored.cell != target.id:
             return None
+        self.memory.relimit(self.tree.living_count)
         self.tree.go_to(target.id)
         # A process with a context on a GPU makes no checkpoint.
         self.on_gpu = False
@@ -531,6 +532,7 @@ class JailedWorker:
 
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
+        self.memory.relimit(self.tree.living_count, dying=True)
         if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
             self.gate.order("kill", owed=True)
         self.jail.meter.release()

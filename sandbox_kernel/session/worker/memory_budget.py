@@ -86,9 +86,14 @@ class MemoryBudget(MemoryLimit):
         if self._jail.meter.exact:
             self._gate_bytes = self._jail.meter.held_bytes() - self._own_bytes
 
-    def relimit(self, copies: int) -> None:
-        """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker."""
+    def relimit(self, copies: int, *, dying: bool = False) -> None:
+        """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker.
+
+        While the memory of a ``dying`` worker is not free yet, the limit is far above it: for a page that the gate asks
+        for the kernel would kill a checkpoint, because it finds no memory of the worker any more.
+        """
         room = min(self.limit_bytes, self._jail.meter.held_bytes()) + _SLACK if self._has_checkpoints else 0
+        room += self._jail.meter.usage_bytes() if dying else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
         except OSError as error:

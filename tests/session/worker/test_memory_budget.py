@@ -115,6 +115,27 @@ def test_memory_is_limited_although_checkpoints_have_room(open_one: Open, value:
     assert value(session, "len(a) >> 20, 'b' in globals()") == "(200, False)"
 
 
+@pytest.mark.skipif(find_hierarchies() is None, reason="no control group may be made here: nobody is killed")
+def test_beside_a_worker_that_dies_at_its_limit_the_gate_has_room_until_the_state_is_back(
+    open_one: Open, value: Value, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_one(memory_mb=200)
+    session.run("a = 1")
+    live, kill = session._supervisor.live, WorkerChannel.signal_speaker
+    assert live is not None
+    meter, room = live.jail.meter, list[int]()
+
+    def signal_speaker(channel: WorkerChannel, number: int) -> bool:
+        room.append(meter._memory_bytes - meter.usage_bytes())
+        return kill(channel, number)
+
+    monkeypatch.setattr(WorkerChannel, "signal_speaker", signal_speaker)
+    usual = meter._memory_bytes
+    assert session.run("b = bytearray(b'2') * (190 << 20)\nwhile True: pass", timeout=2).rolled_back
+    assert room and min(room) > 190 * MB
+    assert value(session, "a") == "1" and meter._memory_bytes <= usual + 16 * MB
+
+
 @pytest.mark.skipif(
     find_hierarchies() is None, reason="no control group may be made here: an allocation is refused, nobody is killed"
 )
