@@ -57,8 +57,10 @@ export function knownNames() {
 // The kernel's parser checks the line and reports errors. This one runs while the user types, so it ignores what it
 // does not understand.
 
-// Only this many characters are searched for the magic line, so that typing in a large cell stays fast.
+// Only this many characters are searched for magic lines, and so many are read of one, as in the kernel: otherwise a
+// cell of a stranger's notebook would stop the page when it is opened.
 export const MOST_MAGIC = 64 * 1024;
+const MOST_LINE = 4096;
 
 const CELL_MAGIC = /^%%sandbox(?=\s|$)[^\S\n]*(.*)$/;
 const LINE_MAGIC = /^[^\S\n]*%sandbox[^\S\n]+(.*)$/gm;
@@ -79,19 +81,19 @@ export function magicEnd(source) {
 
 // Returns {language: string | null, options: Map<string, string[]>} for a cell that starts with %%sandbox, else null.
 export function cellMagic(source) {
-  const match = CELL_MAGIC.exec(firstLine(source));
+  const match = CELL_MAGIC.exec(firstLine(source.slice(0, MOST_MAGIC)));
   return match && readOptions(match[1]);
 }
 
 // Returns the same for every `%sandbox --option …` line of a cell; these lines set the notebook's defaults.
 export function lineMagics(source) {
-  const lines = [...source.matchAll(LINE_MAGIC)].map((match) => match[1]);
+  const lines = [...source.slice(0, MOST_MAGIC).matchAll(LINE_MAGIC)].map((match) => match[1]);
   // `go 3` is a command; `go` alone is the language.
   return lines.filter((line) => !/^go\s+\d/.test(line)).map(readOptions);
 }
 
 function readOptions(text) {
-  const words = splitWords(text);
+  const words = splitWords(text.slice(0, MOST_LINE));
   const options = new Map();
   let language = null;
   const put = (name, value) => options.set(name, [...(options.get(name) ?? []), value]);

@@ -8,7 +8,8 @@ import { CONTROLS, DIALOG_BUTTONS, control, element, megabytesText, parseMegabyt
 import { kernelLink } from './kernel-link.js';
 import { DEFAULT_LANGUAGE, cellMagic, lineMagics, parseLanguage } from './languages.js';
 import { readOverview } from './panel-facts.js';
-import { MIME, readLimits } from './receipt.js';
+import { quoted } from './permission-prompts.js';
+import { MIME, readLimits, safeText } from './receipt.js';
 
 const LIMITS = [
   { key: 'timeout', option: '--timeout', label: 'time', parse: parseSeconds, text: secondsText },
@@ -29,7 +30,7 @@ export function limitsInForce(active, cells, everyCell, told = {}) {
     limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said, own.language === null ? told : {}) })),
     grants: [
       ...[...own.options].filter(([option]) => !LIMITS.some((limit) => limit.option === option))
-        .flatMap(([option, values]) => values.map((value) => `${option} ${value}`.trim())),
+        .flatMap(([option, values]) => values.map((value) => [option, ...(value ? [quoted(value)] : [])].join(' '))),
       ...(own.language === null ? (told.grants ?? []) : []),
     ],
   };
@@ -77,10 +78,11 @@ function readOption(limit, value, origin) {
 }
 
 // Returns a short text for the status bar and a long one for the tooltip and screen readers.
-export function limitsText({ language, limits, grants }, changeable = false) {
-  const known = limits.filter(({ text }) => text !== null).map(({ text }) => text);
+export function limitsText({ language: named, limits, grants: given }, changeable = false) {
+  const [language, grants] = [safeText(named), given.map(safeText)];
+  const known = limits.filter(({ text }) => text !== null).map(({ text }) => safeText(text));
   const brief = ['Sandbox', language, ...(known.length > 0 ? known : ['default limits']), ...grants].join(' · ');
-  const lines = limits.map(({ label, text, origin }) => `${label}: ${text === null ? origin : `${text}, ${origin}`}`);
+  const lines = limits.map(({ label, text, origin }) => `${label}: ${text === null ? origin : `${safeText(text)}, ${origin}`}`);
   const allowed = grants.length > 0 ? `with: ${grants.join(', ')}` : 'allowed: nothing beyond the notebook’s policy';
   return { brief, full: [`This cell runs in a sandbox (${language})`, ...lines, allowed, ...(changeable ? ['press to change'] : [])].join('\n') };
 }

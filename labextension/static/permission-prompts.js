@@ -49,7 +49,7 @@ function readOffer(offer) {
 }
 
 // As a shell quotes a word; safeText has taken out line breaks.
-function quoted(word) {
+export function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 

@@ -1,5 +1,7 @@
 """Which limits the status bar names, and that it claims none that nobody told."""
 
+import time
+
 import pytest
 
 from sandbox_kernel.notebook.options.option_table import OPTIONS, Option
@@ -71,6 +73,26 @@ def test_a_value_that_cannot_be_read_is_marked(evaluate: Evaluate) -> None:
 def test_each_right_that_a_cell_asks_for_is_shown_with_its_limits(evaluate: Evaluate, option: Option) -> None:
     words = option.name if option.is_flag else f"{option.name} x"
     assert brief(evaluate, f"%%sandbox {words}") == f"Sandbox · python · default limits · {words}"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("--arg '1 · no network'", "python · default limits · --arg '1 · no network'"),
+        ("--arg \u202e --mount /:/h", "python · default limits · --arg '\ufffd' · --mount /:/h"),
+        ("\u202e --timeout \u202e", "unknown language \ufffd · \ufffd?"),
+    ],
+)
+def test_what_a_cell_sets_is_shown_as_it_is_written(evaluate: Evaluate, line: str, shown: str) -> None:
+    assert brief(evaluate, f"%%sandbox {line}") == f"Sandbox · {shown}"
+
+
+@pytest.mark.parametrize("word", ["a ", "-i a ", f"--arg={99 * 'x'} ", "a\n%sandbox "])
+def test_a_huge_line_holds_up_no_page(evaluate: Evaluate, word: str) -> None:
+    began = time.monotonic()
+    for source in (f"%%sandbox {100_000 * word}", f"%sandbox {100_000 * word}"):
+        assert len(str(brief(evaluate, source, cell(source, 1, {}), every_cell=True))) < 6000
+    assert time.monotonic() - began < 2
 
 
 def test_a_cell_without_the_magic_is_a_sandbox_cell_only_in_the_sandbox_kernel(evaluate: Evaluate) -> None:
