@@ -266,11 +266,16 @@ class CgroupMeter(Meter):
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
         super().relimit(memory_bytes, processes)
-        old, self._limits = self._limits or (0, 0), (memory_bytes, processes)
+        old = self._limits or (0, 0)
         names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-        for name in (*names, *names[:-1]) if old[0] != memory_bytes else ():
-            with contextlib.suppress(OSError):
+        taken = old[0] == memory_bytes
+        for name in () if taken else (*names, *names[:-1]):
+            try:
                 write(f"{self._memory}/{name}", str(memory_bytes))
+                taken = True
+            except OSError:
+                taken = False  # version 1 refuses less than what is held: it is asked again the next time
+        self._limits = (memory_bytes if taken else 0, processes)
         if self._pids is not None and old[1] != processes:
             write(f"{self._pids}/pids.max", str(processes))
 

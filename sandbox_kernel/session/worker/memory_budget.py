@@ -89,11 +89,12 @@ class MemoryBudget(MemoryLimit):
     def relimit(self, copies: int, *, dying: bool = False) -> None:
         """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker.
 
-        While the memory of a ``dying`` worker is not free yet, the limit is far above it: for a page that the gate asks
-        for the kernel would kill a checkpoint, because it finds no memory of the worker any more.
+        While the memory of a ``dying`` worker is not free yet, there is more: for a page that the gate asks for the
+        kernel would kill a checkpoint, because it finds no memory of the worker any more. The room does not grow with
+        what is used: other processes of the session may take it, and keep it when the next worker dies.
         """
         room = min(self.limit_bytes, self._jail.meter.held_bytes()) + _SLACK if self._has_checkpoints else 0
-        room += self._jail.meter.usage_bytes() if dying else 0
+        room += _SLACK if dying else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
         except OSError as error:
