@@ -23,7 +23,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.worker import jailed_worker as worker_module
 from sandbox_kernel.session.worker.channel import WorkerChannel
-from sandbox_kernel.session.worker.messages import FromWorker, Frozen
+from sandbox_kernel.session.worker.messages import Answer, CellDone, FromWorker, Frozen
 from tests.jail.walls_and_groups import Tier
 from tests.session.conftest import Value
 from tests.session.worker.test_hostile_worker import FIND
@@ -203,6 +203,22 @@ def test_messages_that_wait_for_the_next_cell_are_gone_through_once() -> None:
         assert channel.read_new() == []
         channel.put_back(kept[1:])
         assert channel.read() == kept
+    ours.close()
+
+
+LARGE = Frozen(cell=1, pid=0, threads=0, reason="", size=12 << 20)
+
+
+@pytest.mark.parametrize("kept", [[CellDone(id=2, status="ok")], [Answer(id=2, answer={})], 2 * [LARGE]])
+def test_a_worker_says_nothing_before_it_is_asked_and_what_is_kept_of_it_counts_until_it_is_taken(
+    kept: list[FromWorker],
+) -> None:
+    ours, theirs = socket.socketpair()
+    channel = WorkerChannel(ours)
+    with theirs, pytest.raises(SessionError, match="more between cells than a worker has to say"):
+        channel.put_back(kept)
+        channel.put_back([*channel.read(), *kept])
+        channel.read()
     ours.close()
 
 

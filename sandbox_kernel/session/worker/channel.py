@@ -16,7 +16,7 @@ from collections import deque
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.messages import MAX_FRAME, FromWorker, ToWorker, parse
+from sandbox_kernel.session.worker.messages import MAX_FRAME, Answer, CellDone, FromWorker, ToWorker, parse
 from sandbox_kernel.util.linux_calls import pidfd_open, pidfd_send_signal
 from sandbox_kernel.util.wire import BadMessage, Frames, frame
 
@@ -49,8 +49,7 @@ class WorkerChannel:
         self.speaker = 0
         self._speaker_fd = -1
         self._kept: list[FromWorker] = []
-        #: The bytes of the messages that were read last, and of those that are kept.
-        self._last_bytes = self._kept_bytes = 0
+        self._kept_bytes = 0
         self._problem: SessionError | None = None
         #: No more data can come: a cell has shut the socket down, or every process that held it has ended.
         self.closed = False
@@ -149,8 +148,10 @@ class WorkerChannel:
     def put_back(self, messages: list[FromWorker]) -> None:
         """Keep messages for the next ``read``: they came with an awaited one, or between cells."""
         self._kept += messages
-        self._kept_bytes += self._last_bytes if messages else 0
-        if len(self._kept) > MAX_WAITING or self._kept_bytes > MAX_KEPT:
+        self._kept_bytes += sum(message.size for message in messages)
+        too_much = len(self._kept) > MAX_WAITING or self._kept_bytes > MAX_KEPT
+        # A reply before its request would wait there for it, and others behind it.
+        if too_much or any(isinstance(message, Answer | CellDone) for message in messages):
             self._problem = SessionError("the worker sent more between cells than a worker has to say")
             self._kept, self._kept_bytes = [], 0
 
@@ -174,7 +175,6 @@ class WorkerChannel:
                     self.forget_speaker()
         try:
             found = list(self._frames.feed(data)) if pid and pid == self.speaker else []
-            self._last_bytes = sum(map(len, found))
             return [parse(raw) for raw in found]
         except BadMessage as error:
             raise SessionError(f"the worker sent {error}") from None

@@ -101,8 +101,10 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
 _Mime = Annotated[str, Meta(pattern=rf"\A{_NAME}/{_NAME}\Z")]
 
 
-class _FromWorker(msgspec.Struct, frozen=True, tag_field="op"):
-    """A message of the worker; other fields than the declared ones are ignored."""
+class _FromWorker(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
+    """A message of the worker; other fields than the declared ones are ignored. ``size`` is that of the frame."""
+
+    size: int = 0
 
 
 class Ready(_FromWorker, frozen=True, tag="ready"):
@@ -118,7 +120,7 @@ class Began(_FromWorker, frozen=True, tag="began"):
 
 
 class DisplayShown(_FromWorker, frozen=True, tag="display"):
-    """A display. If ``question`` is not 0, the worker waits for its answer. ``size`` is that of the frame."""
+    """A display. If ``question`` is not 0, the worker waits for its answer."""
 
     id: _Count
     question: _Count
@@ -126,7 +128,6 @@ class DisplayShown(_FromWorker, frozen=True, tag="display"):
     data: Annotated[dict[_Mime, Any], Meta(max_length=MAX_MIMES)]
     metadata: dict[str, Any]
     display_id: Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]{1,200}\Z")] | None = None
-    size: int = 0
 
 
 class OutputCleared(_FromWorker, frozen=True, tag="clear"):
@@ -246,10 +247,11 @@ def parse(raw: bytes) -> FromWorker:
         raise SessionError(f"the worker sent a malformed message: {one_line(str(error), 200)}") from None
     except (ValueError, RecursionError):
         raise SessionError("the worker sent a frame that is not JSON, or nested too deep") from None
+    found = msgspec.structs.replace(found, size=len(raw))
     match found:
         case DisplayShown():
             metadata = found.metadata if len(json.dumps(found.metadata)) <= MAX_METADATA else {}
-            return msgspec.structs.replace(found, size=len(raw), metadata=metadata)
+            return msgspec.structs.replace(found, metadata=metadata)
         case CellDone():
             return msgspec.structs.replace(
                 found,

@@ -31,7 +31,7 @@ class Heard:
 
 def shown(cell: int, kind: str = "display", size: int = 10) -> DisplayShown:
     data = {"text/plain": "x", "application/javascript": "alert(1)"}
-    return DisplayShown(cell, 0, kind, data, {}, "name", size)
+    return DisplayShown(cell, 0, kind, data, {}, "name", size=size)
 
 
 def test_text_reaches_its_own_cell_only() -> None:
@@ -58,7 +58,7 @@ def test_a_message_of_a_widget_is_handed_on_as_one_and_bounded() -> None:
     late, heard = BackgroundOutput("worker"), Heard()
     late.follow(1, heard)
     for _ in range(MAX_COMM_MESSAGES + 9):
-        late.take(DisplayShown(1, 0, "display", {COMM: {"kind": "comm_msg"}}, {}, None, 10))
+        late.take(DisplayShown(1, 0, "display", {COMM: {"kind": "comm_msg"}}, {}, None, size=10))
     assert len(heard.shown) == MAX_COMM_MESSAGES
     assert {(item.kind, item.worker_id) for item in heard.shown} == {("comm", "worker")}
 
@@ -83,7 +83,7 @@ def test_what_a_page_draws_after_the_end_of_a_cell_is_bounded_as_what_the_cell_s
     late, heard = BackgroundOutput("worker"), Heard()
     late.follow(1, heard)
     for _ in range(9):
-        late.take(DisplayShown(1, 0, "display", {"text/latex": f"${'x' * 9000}$"}, {}, None, 10))
+        late.take(DisplayShown(1, 0, "display", {"text/latex": f"${'x' * 9000}$"}, {}, None, size=10))
     assert (len(heard.shown), heard.cuts) == (MAX_WORK // 180_000, 1)
 
 

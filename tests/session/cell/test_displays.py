@@ -13,7 +13,7 @@ from sandbox_kernel.untrusted.sanitize import MAX_WORK
 
 
 def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> DisplayShown:
-    return DisplayShown(1, 0, kind, {"text/plain": text}, {}, name, size)
+    return DisplayShown(1, 0, kind, {"text/plain": text}, {}, name, size=size)
 
 
 def texts(found: Displays) -> list[object]:
@@ -65,7 +65,7 @@ def test_number_and_size_are_bounded_and_the_rest_is_counted(monkeypatch: pytest
 def test_the_work_of_a_page_with_one_cell_is_bounded() -> None:
     found = Displays()
     for _ in range(12):
-        found.show(DisplayShown(1, 0, "display", {"text/html": "<b></b>" * 19_000}, {}, None, 10))
+        found.show(DisplayShown(1, 0, "display", {"text/html": "<b></b>" * 19_000}, {}, None, size=10))
     assert len(found.all()) == MAX_WORK // 38_000 and found.dropped == 12 - MAX_WORK // 38_000
 
 
@@ -73,7 +73,7 @@ def test_figures_in_frames_are_no_work_of_the_page() -> None:
     found = Displays()
     for _ in range(3):
         figure = "<script>" + "let x = '\\\\\"<b>';" * 20_000 + "</script>"
-        found.show(DisplayShown(1, 0, "display", {"text/html": figure}, {}, None, 10))
+        found.show(DisplayShown(1, 0, "display", {"text/html": figure}, {}, None, size=10))
     assert len(found.all()) == 3 and found.dropped == 0 and FRAME in found.all()[2].data
 
 
@@ -172,7 +172,7 @@ def test_the_host_works_on_what_a_cell_shows_for_a_time_and_a_share_of_the_cells
     monkeypatch.setattr(displays, "time", clocks)
     seen: list[SessionDisplay] = []
     found = Displays(seen.append)
-    comm = DisplayShown(1, 0, "display", {displays.COMM: {}}, {}, None, 10)
+    comm = DisplayShown(1, 0, "display", {displays.COMM: {}}, {}, None, size=10)
     clocks.passed_s += passed_s
     clocks.cpu_s += most_s
     found.show(shown("a"))

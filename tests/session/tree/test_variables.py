@@ -96,7 +96,7 @@ def test_a_forged_look_is_refused(found: bytes) -> None:
 
 def test_names_and_words_that_cannot_be_shown_are_left_out() -> None:
     message = parse(b'{"op": "look", "cell": 1, "found": {"a b": ["x", "1", ""], "ok": ["t\\u001b[31m", "1", "\\n"]}}')
-    assert message == Looked(1, {"ok": ("t[31m", "1", "")})
+    assert isinstance(message, Looked) and message.found == {"ok": ("t[31m", "1", "")}
 
 
 def test_each_cell_says_what_it_changed_also_in_place_and_through_another_name(session: Session) -> None:
