@@ -60,7 +60,7 @@ export function knownNames() {
 // Only this many characters are searched for magic lines, and so many are read of one, as in the kernel: otherwise a
 // cell of a stranger's notebook would stop the page when it is opened.
 export const MOST_MAGIC = 64 * 1024;
-const MOST_LINE = 4096;
+const [MOST_LINE, MOST_LINES] = [4096, 50];
 
 const CELL_MAGIC = /^%%sandbox(?=\s|$)[^\S\n]*(.*)$/;
 const LINE_MAGIC = /^[^\S\n]*%sandbox[^\S\n]+(.*)$/gm;
@@ -87,16 +87,28 @@ export function cellMagic(source) {
 
 // Returns the same for every `%sandbox --option …` line of a cell; these lines set the notebook's defaults.
 export function lineMagics(source) {
-  const lines = [...source.slice(0, MOST_MAGIC).matchAll(LINE_MAGIC)].map((match) => match[1]);
   // `go 3` is a command; `go` alone is the language.
-  return lines.filter((line) => !/^go\s+\d/.test(line)).map(readOptions);
+  return lineTexts(source).filter((line) => !/^go\s+\d/.test(line)).map(readOptions);
+}
+
+function lineTexts(source) {
+  const texts = [];
+  for (const match of source.slice(0, MOST_MAGIC).matchAll(LINE_MAGIC)) {
+    if (texts.push(match[1].slice(0, MOST_LINE)) === MOST_LINES) break;
+  }
+  return texts;
+}
+
+// How many characters both functions read of a cell, at most.
+export function magicLength(source) {
+  return Math.min(firstLine(source.slice(0, MOST_MAGIC)).length, MOST_LINE) + lineTexts(source).join('').length;
 }
 
 function readOptions(text) {
   const words = splitWords(text.slice(0, MOST_LINE));
   const options = new Map();
   let language = null;
-  const put = (name, value) => options.set(name, [...(options.get(name) ?? []), value]);
+  const put = (name, value) => (options.has(name) ? options.get(name).push(value) : options.set(name, [value]));
   while (words.length > 0) {
     const word = words.shift();
     const assigned = /^(--[\w-]+)=(.*)$/s.exec(word);

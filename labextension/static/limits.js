@@ -6,7 +6,7 @@
 // receipt of a cell without that option. If there is neither, the text says that defaults apply, without numbers.
 import { CONTROLS, DIALOG_BUTTONS, control, element, megabytesText, parseMegabytes, parseSeconds, secondsText } from './dom.js';
 import { kernelLink } from './kernel-link.js';
-import { DEFAULT_LANGUAGE, cellMagic, lineMagics, parseLanguage } from './languages.js';
+import { DEFAULT_LANGUAGE, MOST_MAGIC, cellMagic, lineMagics, magicLength, parseLanguage } from './languages.js';
 import { readOverview } from './panel-facts.js';
 import { quoted } from './permission-prompts.js';
 import { MIME, readLimits, safeText } from './receipt.js';
@@ -23,7 +23,9 @@ export function limitsInForce(active, cells, everyCell, told = {}) {
   const magic = cellMagic(active);
   if (!magic && !everyCell) return null;
   const own = magic ?? { language: null, options: new Map() };
-  const said = cells.filter((cell) => cell.executionCount !== null).sort((a, b) => b.executionCount - a.executionCount);
+  let room = 2 * MOST_MAGIC; // of all cells, the newest first: this runs at each key
+  const ran = cells.filter((cell) => cell.executionCount !== null).sort((a, b) => b.executionCount - a.executionCount);
+  const said = ran.filter(({ source }) => (room -= magicLength(source)) >= 0);
   return {
     language: languageInForce(own.language, said),
     // A cell in another language may have another default of memory.
