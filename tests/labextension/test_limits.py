@@ -26,23 +26,22 @@ def brief(evaluate: Evaluate, active: str, *cells: object, every_cell: bool = Fa
         ("%%sandbox", [("%%sandbox", 1, RUN_30S), ("%sandbox --timeout 2s", 2)], "python · 2 s · 2 GB"),
         ("%%sandbox", [("%sandbox ts", 1), ("%sandbox report", 2)], "typescript · default limits"),
         ("%%sandbox", [("%sandbox --timeout 2s",)], "python · default limits"),
+        ("%%sandbox js --memory 64M", [("x", 2, RUN_30S), ("x", 1, {"timeout_s": 5})], "javascript · 30 s · 64 MB"),
+        ("%%sandbox", [("%%sandbox --timeout 30s", 1, RUN_30S)], "python · 2 GB"),
+        ("%%sandbox brainwave --timeout 5parsecs", [], "unknown language brainwave · 5parsecs?"),
+        ("%%sandbox --arg '1 · no network'", [], "python · default limits · --arg '1 · no network'"),
+        ("%%sandbox \u202e --cpu \u202e", [], "unknown language \ufffd · default limits · --cpu '\ufffd'"),
     ],
-    ids=["the cell's own options first", "a default after the last run", "a language", "a line that was not run"],
-)
+    ids=[
+        "the cell's own options first", "a default after the last run", "a language", "a line that was not run",
+        "other limits are those of the last run", "a run that set its own limit tells nothing about the default",
+        "a value that cannot be read is marked", "what a cell sets is shown as it is written", "nothing is invisible",
+    ],
+)  # fmt: skip
 def test_what_is_in_force_is_shown(
     evaluate: Evaluate, active: str, cells: list[tuple[object, ...]], shown: str
 ) -> None:
     assert brief(evaluate, active, *(cell(*each) for each in cells)) == f"Sandbox · {shown}"
-
-
-def test_other_limits_are_those_of_the_last_run(evaluate: Evaluate) -> None:
-    older, newer = cell("%%sandbox", 1, {"timeout_s": 5}), cell("%%sandbox", 2, RUN_30S)
-    assert brief(evaluate, "%%sandbox js --memory 64M", newer, older) == "Sandbox · javascript · 30 s · 64 MB"
-
-
-def test_a_run_that_set_its_own_limit_tells_nothing_about_the_default(evaluate: Evaluate) -> None:
-    ran = cell("%%sandbox --timeout 30s", 1, RUN_30S)
-    assert brief(evaluate, "%%sandbox", ran) == "Sandbox · python · 2 GB"
 
 
 def test_a_run_beside_its_session_tells_nothing_about_the_session(evaluate: Evaluate) -> None:
@@ -63,41 +62,18 @@ def test_a_receipt_that_is_nonsense_tells_nothing(evaluate: Evaluate, told: obje
     assert brief(evaluate, "%%sandbox", cell("%%sandbox", 1, told)) == "Sandbox · python · default limits"
 
 
-def test_a_value_that_cannot_be_read_is_marked(evaluate: Evaluate) -> None:
-    assert brief(evaluate, "%%sandbox brainwave --timeout 5parsecs") == (
-        "Sandbox · unknown language brainwave · 5parsecs?"
-    )
-
-
 @pytest.mark.parametrize("option", [option for option in OPTIONS if not option.harmless], ids=lambda one: one.name)
 def test_each_right_that_a_cell_asks_for_is_shown_with_its_limits(evaluate: Evaluate, option: Option) -> None:
     words = option.name if option.is_flag else f"{option.name} x"
     assert brief(evaluate, f"%%sandbox {words}") == f"Sandbox · python · default limits · {words}"
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("--arg '1 · no network'", "python · default limits · --arg '1 · no network'"),
-        ("--arg \u202e --mount /:/h", "python · default limits · --arg '\ufffd' · --mount /:/h"),
-        ("\u202e --timeout \u202e", "unknown language \ufffd · \ufffd?"),
-    ],
-)
-def test_what_a_cell_sets_is_shown_as_it_is_written(evaluate: Evaluate, line: str, shown: str) -> None:
-    assert brief(evaluate, f"%%sandbox {line}") == f"Sandbox · {shown}"
-
-
 @pytest.mark.parametrize("word", ["a ", "-i a ", f"--arg={99 * 'x'} ", "a\n%sandbox "])
 def test_a_huge_line_holds_up_no_page(evaluate: Evaluate, word: str) -> None:
     began = time.monotonic()
+    many = [cell(f"{mark}sandbox {(500 * word)[:5000]}\n" * 5, 2, {"timeout_s": 1}) for mark in ("%", "%%")] * 300
     for source in (f"%%sandbox {100_000 * word}", f"%sandbox {100_000 * word}"):
-        assert len(str(brief(evaluate, source, cell(source, 1, {}), every_cell=True))) < 6000
-    many = [
-        cell(f"{mark}sandbox {(500 * word)[:5000]}\n" * 5, 1, {"timeout_s": 1})
-        for mark in ("%", "%%")
-        for _ in range(300)
-    ]
-    assert brief(evaluate, "%%sandbox js", *many)
+        assert len(str(brief(evaluate, source, cell(source, 1, {}), *many, every_cell=True))) < 6000
     assert time.monotonic() - began < 5
 
 

@@ -1,5 +1,6 @@
 """Memory of a session: the worker is the victim, checkpoints make room, and are never why a cell fails."""
 
+import os
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import cast
 import pytest
 
 from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.accounting import meter as accounting_meter
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.limits import Limits
@@ -139,6 +141,12 @@ def test_beside_a_worker_that_dies_at_its_limit_the_gate_has_room_until_the_stat
         monkeypatch.setattr(meter, measured, lambda: 1 << 40)
     live.memory.relimit(1, dying=True)
     assert meter._memory_bytes <= 2 * (200 + 16) * MB
+    # Control groups of version 1 refuse less than what is held: it is asked for again.
+    asked = list[str]()
+    monkeypatch.setattr(accounting_meter, "write", lambda path, text: asked.append(path) or os.open("/nowhere", 0))
+    for _ in range(2):
+        meter.relimit(99 * MB, meter._processes)
+    assert asked and asked[: len(asked) // 2] * 2 == asked
 
 
 @pytest.mark.skipif(
