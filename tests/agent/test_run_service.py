@@ -163,6 +163,22 @@ def test_files_that_the_program_left_as_they_were_are_returned_too(service: Serv
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.remove('a'); os.symlink('b', 'a')",
+        "import os; os.remove('a'); os.mkdir('a')",
+        "import time; open('a', 'w').write('new'); time.sleep(60)",
+        "open('a', 'w').write('new')\nfor number in range(1500): open(f'A{number}', 'w').close()",
+    ],
+    ids=["link", "folder", "no time", "many files"],
+)
+def test_a_file_that_the_program_changed_is_never_returned_as_it_came(service: Service, code: str) -> None:
+    answer = service.run(code=code, language="python", files={"a": "YQ=="}, fetch_files=["a"], run_timeout=2)
+    assert answer["files"] == {}
+    assert answer["message"] == "not returned, because missing or too large: a"
+
+
+@pytest.mark.parametrize(
     ("body", "detail"),
     [
         (b"no json", "Expecting value"),
@@ -177,6 +193,7 @@ def test_files_that_the_program_left_as_they_were_are_returned_too(service: Serv
         ({"code": "1", "language": "python", "files": {"a": "*"}}, "base64"),
         ({"code": "1", "language": "python", "files": {"../a": ""}}, "a"),
         ({"code": "1", "language": "python", "fetch_files": "a"}, "$.fetch_files"),
+        ({"code": "1", "language": "python", "fetch_files": ["\udcff"]}, "surrogate"),
         ({"code": "1", "language": "python", "more": 1}, "unknown field `more`"),
     ],
 )
