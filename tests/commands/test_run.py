@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.commands.run import _program
+from sandbox_kernel.model import MAX_CODE_BYTES
 from tests.test_cli import ROOT, cli
 from tests.workspace.overlay.conftest import project as project
 
@@ -41,6 +43,12 @@ def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_pat
     done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
     assert done.returncode == 0 and b"4 written" in done.stderr, done.stderr
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
+
+
+def test_a_program_is_read_no_further_than_one_may_be_long(project: Path) -> None:
+    (project / "sparse.py").touch()
+    os.truncate("sparse.py", 1 << 28)
+    assert len(_program("sparse.py")) == MAX_CODE_BYTES + 1
 
 
 def test_apply_without_a_folder_is_refused() -> None:
