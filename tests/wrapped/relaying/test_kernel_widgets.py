@@ -6,6 +6,7 @@ from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S
 from sandbox_kernel.session.cell.displays import MAX_COMM_MESSAGES
 from sandbox_kernel.wrapped.relaying import kernel_widgets
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
+from sandbox_kernel.wrapped.relaying.wire import to_json
 
 MODEL, PAGE = "ab-12", "page-1"
 UPDATE = {"method": "update", "state": {"value": 7}, "buffer_paths": []}
@@ -150,6 +151,18 @@ def test_callbacks_have_the_time_that_those_of_our_own_kernel_have(widgets, deli
     assert 0 < widgets.left_s() <= CALLBACK_S
     widgets.interrupted()
     assert widgets.left_s() is None
+
+
+def test_what_cannot_be_sent_to_the_kernel_takes_no_place_and_stops_no_clock(sent):
+    widgets = KernelWidgets(sent, lambda _, content, __: to_json(content))
+    widgets.from_page("comm_open", {}, {"comm_id": PAGE, "target_name": "sandbox-kernel.frames", "data": {}}, [])
+    opened(widgets)
+    with pytest.raises(UnicodeEncodeError):
+        page_says(widgets, data={"x": "\ud800"})
+    page_says(widgets)
+    (waiting,) = widgets._delivered
+    widgets.takes("status", waiting, {"execution_state": "busy"})
+    assert widgets.left_s() > 0
 
 
 def test_comm_info_names_the_comms_of_front_ends_to_us_by_target(widgets):
