@@ -114,7 +114,8 @@ def _show(said: ChangesAnswer) -> None:
     for change in said.changes:
         say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
     if said.left_out:
-        names = " ".join(shlex.quote(display_name(path)) for path in said.left_out)
+        paths = (f"./{path}" if path.startswith("-") else path for path in said.left_out)  # a program chose the names
+        names = " ".join(shlex.quote(display_name(path)) for path in paths)
         say(f"  written only when they are named: sandbox-kernel changes --apply {names}", to=sys.stdout)
     if said.why:
         say(f"  {said.why}: sandbox-kernel changes --apply .", to=sys.stdout)

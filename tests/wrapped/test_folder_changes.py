@@ -9,6 +9,8 @@ import psutil
 import pytest
 
 from sandbox_kernel.cli import main
+from sandbox_kernel.commands.changes import _show
+from sandbox_kernel.wrapped.folder_changes import ChangesAnswer
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,11 @@ def test_two_kernels_of_one_folder_have_changes_of_their_own_and_one_must_be_nam
     places = {place["changes"][0]["path"]: place["name"] for place in json.loads(capsys.readouterr().out)}
     assert main(["changes", "--apply", "--of", places["1.txt"]]) == 0
     assert [path.name for path in own_state.glob("*.txt")] == ["1.txt"]
+
+
+def test_a_name_that_a_program_chose_is_no_option_of_the_line_that_is_proposed(capsys):
+    _show(ChangesAnswer(left_out=("--folder=other", "a b")))
+    assert capsys.readouterr().out.endswith("--apply ./--folder=other 'a b'\n")
 
 
 def test_a_home_folder_is_refused_with_what_to_do(wrap, capsys):
