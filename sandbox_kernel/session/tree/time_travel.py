@@ -23,6 +23,7 @@ from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.tree.variables import Seen, can_run_again, compare
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
 
 #: The most candidates of one exploration.
@@ -161,6 +162,7 @@ def _check_steps(what: str, n: int) -> None:
         raise InvalidRequest(f"{what} takes a number of cells of at least 1, got {n!r}")
 
 
+@dataclass(frozen=True)
 class Exploration:
     """The results of candidates, in their order. ``keep`` makes one the present state; nothing is kept by itself.
 
@@ -170,13 +172,10 @@ class Exploration:
         base: the number of the node that all began with, where the session is now.
     """
 
-    def __init__(
-        self, session: TimeTravel, base: int, results: tuple[ExecResult, ...], nodes: tuple[int | None, ...]
-    ) -> None:
-        self._session = session
-        self.base = base
-        self.results = results
-        self.nodes = nodes
+    _session: TimeTravel
+    base: int
+    results: tuple[ExecResult, ...]
+    nodes: tuple[int | None, ...]
 
     def __len__(self) -> int:
         return len(self.results)
