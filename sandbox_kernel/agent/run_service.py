@@ -30,9 +30,11 @@ from sandbox_kernel.agent.mcp.toolbox import BoxBackend
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, NoteKind, Status
+from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.model.request import check_encodable
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.wire import BadMessage, decode, no_key_twice
+from sandbox_kernel.workspace.changes import MAX_CHANGES
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.tree.paths import folders_above
 
@@ -391,12 +393,9 @@ class RunQueue:
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:
     """Return the files that were asked for, as the program left them; one that is missing or too large is left out."""
-    unseen = any(note.kind in (NoteKind.TRUNCATED_CHANGES, NoteKind.UNSEEN_CHANGES) for note in result.notes)
+    unseen = len(result.changes) >= MAX_CHANGES or has_note(result.notes, NoteKind.UNSEEN_CHANGES)
     brought = {posixpath.normpath(name): data for name, data in (asked.files or {}).items() if data is not None}
-    told = (
-        each for each in result.changes if (each.type, each.kind) != ("directory", "modified") or each.path in brought
-    )
-    touched = {path for each in told for path in (each.path, each.renamed_from)}
+    touched = {path for each in result.changes for path in (each.path, each.renamed_from)}
     found: dict[str, bytes] = {}
     for name in asked.fetch_files:
         path = posixpath.normpath(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from typing import Literal, overload
 
 from inspect_ai.util import (
@@ -99,8 +98,6 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await asyncio.to_thread(self._machine.read, file, most)
-        except OSError as error:
-            if error.errno != errno.EFBIG:
-                raise
+        except ValueError as error:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, str(error)) from None
         return data.decode() if text else data

@@ -6,7 +6,6 @@ It is one command session: files stay from command to command, variables and the
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import shlex
 import threading
@@ -24,7 +23,7 @@ from sandbox_kernel.session.open_session import open_session
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
 _TRANSFER = ".machine"
 #: Exit codes of the shell functions below, and the errors they mean.
-_DIRECTORY, _MISSING, _DENIED, _LONG = 21, 22, 23, 24
+_DIRECTORY, _MISSING, _DENIED = 21, 22, 23
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,20 +106,20 @@ class SandboxMachine:
         self._check(done, path)
 
     def read(self, path: str, most_bytes: int = 1 << 62) -> bytes:
-        """Return a file. Relative paths begin at ``/box``. Raises the ``OSError`` of ``open``, or ``EFBIG``."""
+        """Return a file. Relative paths begin at ``/box``. Raises the ``OSError`` of ``open``, or ``ValueError``."""
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
-        # A sparse file is longer than the disk, and any may become one before the host reads it.
-        most = min(most_bytes, self.size.disk_mb * MIB)
         with self._lock:
             done = self.run(
                 f"[ ! -d {source} ] || exit {_DIRECTORY}; [ -e {source} ] || exit {_MISSING}; "
-                f"[ -r {source} ] || exit {_DENIED}; [ $(stat -Lc %s -- {source}) -le {most} ] || exit {_LONG}; "
-                f"mkdir -p {_TRANSFER}; cat -- {source} > {name}"
+                f"[ -r {source} ] || exit {_DENIED}; mkdir -p {_TRANSFER}; size=$(stat -Lc %s -- {source}); "
+                f"echo $size; [ $size -gt {most_bytes} ] || cat -- {source} > {name}"
             )
             self._check(done, path)
+            if int(done.stdout) > most_bytes:
+                raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
             try:
-                with _in_transfer(path):
-                    return self._session.read_file(name, max_bytes=most)
+                with _in_transfer(path):  # a program may have made a sparse file of it, longer than the disk
+                    return self._session.read_file(name, max_bytes=min(most_bytes, self.size.disk_mb * MIB))
             finally:
                 self._session.run(f"rm -f {WORK}/{name}")
 
@@ -136,19 +135,17 @@ class SandboxMachine:
             raise IsADirectoryError(21, "is a directory", path)
         if done.exit_code == _MISSING:
             raise FileNotFoundError(2, "no such file or directory", path)
-        if done.exit_code == _LONG:
-            raise OSError(errno.EFBIG, "file too large", path)
         if not done.ok:
             raise PermissionError(13, f"permission denied: {done.stderr.strip()[-200:]}", path)
 
 
 @contextlib.contextmanager
 def _in_transfer(path: str) -> Iterator[None]:
-    """What a program inside puts in the way of a file, or makes of it meanwhile, is an error that frameworks expect."""
+    """What a program puts in the way of a file, or makes of it meanwhile, is an error that frameworks expect."""
     try:
         yield
     except (ExecutionFailed, InvalidRequest, PathTraversal) as error:
-        raise PermissionError(errno.EACCES, str(error)[:200], path) from None
+        raise PermissionError(13, str(error), path) from None
 
 
 def ended(result: ExecResult, timeout: float) -> tuple[int, str]:

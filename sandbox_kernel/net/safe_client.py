@@ -33,7 +33,7 @@ from sandbox_kernel.net.resolve import (
 )
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target, parse_url
-from sandbox_kernel.util.loop_thread import NETWORK, Turns
+from sandbox_kernel.util.loop_thread import NETWORK
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 
@@ -176,9 +176,9 @@ class SafeClient:
         self, request: FetchRequest, target: Target, http: h11.Connection, reader: asyncio.StreamReader
     ) -> FetchResponse | FetchRequest:
         most = self.policy.max_response_body_bytes
-        status, headers, body, turns = 0, Headers(), bytearray(), Turns()
+        status, headers, body = 0, Headers(), bytearray()
         while not isinstance(event := http.next_event(), h11.EndOfMessage):
-            await turns.take()
+            await asyncio.sleep(0)  # what has arrived may be thousands of pieces, and others wait
             if event is h11.NEED_DATA:
                 http.receive_data(await reader.read(_CHUNK))
             elif isinstance(event, h11.Response):

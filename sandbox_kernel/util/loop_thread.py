@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -68,20 +67,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-class Turns:
-    """The turns of one connection on a loop: bytes that have arrived may be seconds of work, in which nothing waits."""
-
-    LONGEST_S = 0.005
-    _until = 0.0
-
-    async def take(self) -> None:
-        """Let others go on if this turn is over. Called before each piece; a task that was cancelled ends here."""
-        if time.monotonic() > self._until:
-            await asyncio.sleep(0)
-            self._until = time.monotonic() + self.LONGEST_S
-
 
 #: The loop of every proxy and every blocking fetch of this process.
 NETWORK = LoopThread("sandbox-kernel-net")

@@ -12,7 +12,6 @@ from sandbox_kernel.net.audit import AuditSink
 from sandbox_kernel.net.fetch_policy import FetchPolicy, RateLimit, ViolationLog
 from sandbox_kernel.net.resolve import Resolver
 from sandbox_kernel.net.secret_headers import Vault
-from sandbox_kernel.util.loop_thread import Turns
 
 CHUNK = 64 * 1024
 #: Seconds that a closing socket waits for a peer to read its last bytes.
@@ -89,7 +88,6 @@ class Link:
     #: A reply was sent, so no other HTTP reply can follow; when it is refused then, ``last_word`` is sent instead.
     answered: bool = False
     last_word: bytes = b""
-    turns: Turns = field(default_factory=Turns)
     #: Time of the last traffic. Both directions share it, so a long download is not idle.
     _last: float = field(default_factory=time.monotonic)
 

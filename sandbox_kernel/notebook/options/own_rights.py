@@ -20,6 +20,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum, unique
 from html import escape
+from itertools import takewhile
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
@@ -199,10 +200,8 @@ class LineRights:
         lacking: tuple[str, ...] = ()
         rows: list[object] = []
         means = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
-        until = time.thread_time() + SURVEY_S
-        for number, text in enumerate(cells, 1):
-            if time.thread_time() > until:
-                break  # the other cells ask when they run
+        until = time.thread_time() + SURVEY_S  # the other cells ask when they run
+        for number, text in enumerate(takewhile(lambda _: time.thread_time() < until, cells), 1):
             rights: tuple[str, ...] = ()
             with contextlib.suppress(SandboxError):  # the kernel refuses such a cell
                 rights = self.lacking(parse_cell(text, before), before)

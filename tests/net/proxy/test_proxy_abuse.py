@@ -14,7 +14,7 @@ from sandbox_kernel.model.result import MOST_VIOLATION_TEXT
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import ProxyLimits
 from sandbox_kernel.net.safe_client import SafeClient
-from sandbox_kernel.util.loop_thread import NETWORK, Turns
+from sandbox_kernel.util.loop_thread import NETWORK
 
 
 @pytest.mark.attack("N06", "network")
@@ -213,9 +213,6 @@ def test_a_flood_of_connections_waits_in_the_queue_of_its_own_jail(site, open_do
     assert len(site.seen) == 4
 
 
-CHUNKS = b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n"
-
-
 @pytest.mark.attack("N10", "network")
 @pytest.mark.parametrize("way", ["upload", "download", "interim answers", "fetch"])
 def test_others_have_their_turn_between_the_small_pieces_of_one_connection(site, open_door, names, monkeypatch, way):
@@ -226,18 +223,19 @@ def test_others_have_their_turn_between_the_small_pieces_of_one_connection(site,
         while turn := turn + 1:
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(Turns, "LONGEST_S", -1.0)
     monkeypatch.setattr(h11.Connection, "next_event", lambda http: pieces.update([turn]) or read(http))
+    body = b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n"
     interim = b"HTTP/1.1 102 Wait\r\n\r\n" * 2000 if way == "interim answers" else b""
-    site.routes["/"] = interim + b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS
+    site.routes["/"] = interim + b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
     beside, door = NETWORK.start(turns()), open_door(site.policy())
     if way == "fetch":
-        assert SafeClient(site.policy(), names).fetch(site.url()).body == b"x" * 2000
+        SafeClient(site.policy(), names).fetch(site.url())
     else:
-        sent = door.post(site.url(), "Transfer-Encoding: chunked", body=CHUNKS) if way == "upload" else None
-        assert door.talk(sent or door.get(site.url())).endswith(b"0\r\n\r\n")
+        door.talk(
+            door.post(site.url(), "Transfer-Encoding: chunked", body=body) if way == "upload" else door.get(site.url())
+        )
     beside.cancel()
-    assert max(pieces.values()) < 10
+    assert pieces.total() > 2000 and max(pieces.values()) < 10
 
 
 @pytest.mark.attack("N10", "network")
