@@ -31,7 +31,6 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, NoteKind, Status
 from sandbox_kernel.model.notes import has_note
-from sandbox_kernel.model.request import check_encodable
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.wire import BadMessage, decode, no_key_twice
 from sandbox_kernel.workspace.changes import MAX_CHANGES
@@ -43,7 +42,7 @@ _NAMES = {"nodejs": "javascript", "bash": "command", "R": "r"}
 #: The most files that one request may bring or fetch, and the most arguments.
 MAX_FILES = 1000
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
-_Texts = Annotated[tuple[str, ...], Meta(max_length=MAX_FILES)]
+_Texts = Annotated[tuple[Annotated[str, Meta(pattern=r"^[^\ud800-\udfff]*\Z")], ...], Meta(max_length=MAX_FILES)]
 
 
 class RunCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,8 +61,6 @@ class RunCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def request(self) -> ExecRequest:
         """What to run. Raises ``InvalidRequest``."""
-        for name in self.fetch_files:
-            check_encodable(name, "file name")
         language = Language.parse(_NAMES.get(self.language, self.language))
         compiles = language in (Language.RUST, Language.C, Language.CPP, Language.GO, Language.ZIG)
         return ExecRequest(

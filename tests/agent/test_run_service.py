@@ -193,7 +193,7 @@ def test_a_file_that_the_program_changed_is_never_returned_as_it_came(service: S
         ({"code": "1", "language": "python", "files": {"a": "*"}}, "base64"),
         ({"code": "1", "language": "python", "files": {"../a": ""}}, "a"),
         ({"code": "1", "language": "python", "fetch_files": "a"}, "$.fetch_files"),
-        ({"code": "1", "language": "python", "fetch_files": ["\udcff"]}, "surrogate"),
+        ({"code": "1", "language": "python", "fetch_files": ["\udcff"]}, "$.fetch_files["),
         ({"code": "1", "language": "python", "more": 1}, "unknown field `more`"),
     ],
 )

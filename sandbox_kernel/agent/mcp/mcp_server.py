@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
@@ -187,16 +186,16 @@ SHORTEST_S, LONGEST_S = 0.1, 5.0
 MOST_CHARACTERS = 1000
 
 
-@dataclass
 class CallProgress:
     """Collects the output of a run and sends progress messages until cancelled. Keeps the latest output only."""
 
-    limit_s: float | None = None
-    _began: float = field(default_factory=time.monotonic)
-    _last: float = 0.0
-    _latest: str = ""
-    #: Set while there is output that was not sent.
-    has_output: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self, limit_s: float | None = None) -> None:
+        self._limit_s = limit_s
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._latest = ""
+        #: Set while there is output that was not sent.
+        self.has_output = asyncio.Event()
 
     def add(self, stream: str, text: str) -> None:
         """Add a piece of output. Called on the event loop."""
@@ -218,4 +217,4 @@ class CallProgress:
         # The protocol requires that progress grows with each message.
         self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))
         shown = (each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in latest)
-        await tell(self._last, self.limit_s, "".join(shown) or None)
+        await tell(self._last, self._limit_s, "".join(shown) or None)

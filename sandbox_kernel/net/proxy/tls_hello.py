@@ -28,12 +28,12 @@ class ClientHello:
     encrypted: bool
 
 
-@dataclass
 class _Cursor:
     """Reads length-prefixed fields. Raises ``ValueError`` instead of reading past the end."""
 
-    _data: bytes
-    _at: int = 0
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
 
     def take(self, count: int) -> bytes:
         end = self._at + count
