@@ -151,10 +151,10 @@ class _Opening:
                 spec.checkpoints,
                 spec.memory_mb * MIB,
                 spec.limits.processes,
+                can_be_sealed(self._walls.enforcer),
                 self.backend.egress().__enter__(),
-                sealed=can_be_sealed(self._walls.enforcer),
-                calls=CallServer(functions) if functions is not None else None,
-                looks=engine.looks,
+                CallServer(functions) if functions is not None else None,
+                engine.looks,
             )
         except BaseException:
             jail.destroy()
