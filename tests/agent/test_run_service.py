@@ -162,20 +162,10 @@ def test_files_that_the_program_left_as_they_were_are_returned_too(service: Serv
     assert answer["files"] == {**kept, "new": files["moved"], "./same": files["same"]}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import os; os.remove('a'); os.symlink('b', 'a')",
-        "import os; os.remove('a'); os.mkdir('a')",
-        "import time; open('a', 'w').write('new'); time.sleep(60)",
-        "open('a', 'w').write('new')\nfor number in range(1500): open(f'A{number}', 'w').close()",
-    ],
-    ids=["link", "folder", "no time", "many files"],
-)
+@pytest.mark.parametrize("code", ["rm a; ln -s b a", "rm a; mkdir a", "echo > a; sleep 9", "echo > a; touch {1..1500}"])
 def test_a_file_that_the_program_changed_is_never_returned_as_it_came(service: Service, code: str) -> None:
-    answer = service.run(code=code, language="python", files={"a": "YQ=="}, fetch_files=["a"], run_timeout=2)
-    assert answer["files"] == {}
-    assert answer["message"] == "not returned, because missing or too large: a"
+    answer = service.run(code=code, language="bash", files={"a": "YQ=="}, fetch_files=["a"], run_timeout=2)
+    assert (answer["files"], answer["message"]) == ({}, "not returned, because missing or too large: a")
 
 
 @pytest.mark.parametrize(

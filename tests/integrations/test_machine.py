@@ -4,16 +4,15 @@ import pytest
 
 from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine
 
-GROW = "truncate -s 128M /box/.machine/1"
 
-
-@pytest.mark.parametrize("trap", ["echo > .machine", "ln -s /etc .machine", "mkdir -m 0 .machine", GROW])
+@pytest.mark.parametrize("trap", ["echo > .machine", "ln -s /etc .machine", "mkdir -m 0 .machine"])
 def test_what_a_program_makes_of_a_transfer_is_an_error_that_frameworks_expect(monkeypatch, trap: str) -> None:
     machine = SandboxMachine(size=MachineSize(disk_mb=64))
-    read, run = machine._session.read_file, machine._session.run
-    if trap == GROW:  # a program that an earlier command left running
-        monkeypatch.setattr(machine._session, "read_file", lambda *name, **most: run(GROW) and read(*name, **most))
+    read, grow = machine._session.read_file, "truncate -s 128M .machine/1"  # by what an earlier command left running
+    with monkeypatch.context() as beside, pytest.raises(PermissionError):
+        beside.setattr(machine._session, "read_file", lambda name, **most: machine.run(grow) and read(name, **most))
+        machine.read("/etc/passwd")
     with pytest.raises(PermissionError):
-        assert machine.run(f"echo hello > a; {trap if trap != GROW else ''}").ok
-        machine.read("a") if trap == GROW else machine.write("b", b"")
+        assert machine.run(f"rm -r .machine; {trap}").ok
+        machine.write("b", b"")
     machine.close()

@@ -104,11 +104,6 @@ def test_two_kernels_of_one_folder_have_changes_of_their_own_and_one_must_be_nam
     assert [path.name for path in own_state.glob("*.txt")] == ["1.txt"]
 
 
-def test_a_name_that_a_program_chose_is_no_option_of_the_line_that_is_proposed(capsys):
-    _show(ChangesAnswer(left_out=("--folder=other", "a b")))
-    assert capsys.readouterr().out.endswith("--apply ./--folder=other 'a b'\n")
-
-
 def test_a_home_folder_is_refused_with_what_to_do(wrap, capsys):
     assert main(["wrap", "python3", "--here", os.path.expanduser("~")]) == 2
     assert "is a whole home or system folder" in capsys.readouterr().err
@@ -123,7 +118,9 @@ def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts
         start("provided")
 
 
-def test_the_list_says_which_folder_a_kernel_works_on(wrap, capsys):
+def test_the_list_says_which_folder_a_kernel_works_on_and_a_name_is_no_option_of_its_line(wrap, capsys):
+    _show(ChangesAnswer(left_out=("--folder=other", "a b")))
+    assert capsys.readouterr().out.endswith("--apply ./--folder=other 'a b'\n")
     wrap("python3", "--here", as_name="listed-here")
     assert main(["wrapped"]) == 0
     assert "works on: the folder of the notebook, copy-on-write (sandbox-kernel changes)" in capsys.readouterr().out

@@ -143,26 +143,17 @@ def test_what_waits_for_the_kernel_is_bounded(widgets, delivered, monkeypatch):
     assert len(delivered) == 2
 
 
-def test_callbacks_have_the_time_that_those_of_our_own_kernel_have(widgets, delivered):
+def test_callbacks_have_the_time_that_those_of_our_own_kernel_have(widgets, delivered, monkeypatch):
     opened(widgets)
+    with monkeypatch.context() as no_json, pytest.raises(ValueError, match="surrogate"):
+        no_json.setattr(widgets, "_deliver", lambda _, content, __: to_json(content))
+        page_says(widgets, data={"x": "\ud800"})  # it takes no place, and stops no clock
     page_says(widgets)
     assert widgets.left_s() is None
     widgets.takes("status", delivered[0][0], {"execution_state": "busy"})
     assert 0 < widgets.left_s() <= CALLBACK_S
     widgets.interrupted()
     assert widgets.left_s() is None
-
-
-def test_what_cannot_be_sent_to_the_kernel_takes_no_place_and_stops_no_clock(sent):
-    widgets = KernelWidgets(sent, lambda _, content, __: to_json(content))
-    widgets.from_page("comm_open", {}, {"comm_id": PAGE, "target_name": "sandbox-kernel.frames", "data": {}}, [])
-    opened(widgets)
-    with pytest.raises(UnicodeEncodeError):
-        page_says(widgets, data={"x": "\ud800"})
-    page_says(widgets)
-    (waiting,) = widgets._delivered
-    widgets.takes("status", waiting, {"execution_state": "busy"})
-    assert widgets.left_s() > 0
 
 
 def test_comm_info_names_the_comms_of_front_ends_to_us_by_target(widgets):
