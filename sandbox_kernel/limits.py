@@ -102,11 +102,12 @@ def check_memory_mb(value: object) -> int:
     return value
 
 
-def _check_whole(name: str, value: object, least: int, most: int, of: str = "limits") -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{of}.{name} must be a whole number, got {quoted(value)}")
-    if not least <= value <= most:
-        raise InvalidRequest(f"{of}.{name} must be between {least} and {most}, got {quoted(value)}")
+def check_whole(what: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number; raises ``InvalidRequest`` for what is none, and out of bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"between {least} and {most}"
+        raise InvalidRequest(f"{what} must be a whole number {bounds}, got {quoted(value)}")
+    return value
 
 
 def _check_seconds(name: str, value: object, most: float) -> None:
@@ -140,14 +141,14 @@ class Limits:
     def __post_init__(self) -> None:
         if self.cpu_seconds is not None:
             _check_seconds("limits.cpu_seconds", self.cpu_seconds, MAX_CPU_S)
-        _check_whole("processes", self.processes, 1, 32768)
-        _check_whole("open_files", self.open_files, 16, 1 << 20)
-        _check_whole("disk_mb", self.disk_mb, 1, 1 << 20)
-        _check_whole("output_bytes", self.output_bytes, 0, 1 << 30)
+        check_whole("limits.processes", self.processes, 1, 32768)
+        check_whole("limits.open_files", self.open_files, 16, 1 << 20)
+        check_whole("limits.disk_mb", self.disk_mb, 1, 1 << 20)
+        check_whole("limits.output_bytes", self.output_bytes, 0, 1 << 30)
         if self.fuel is not None:
-            _check_whole("fuel", self.fuel, 1, (1 << 63) - 1)
+            check_whole("limits.fuel", self.fuel, 1, (1 << 63) - 1)
         if self.gpu_memory_mb is not None:
-            _check_whole("gpu_memory_mb", self.gpu_memory_mb, 1, MAX_MEMORY_MB)
+            check_whole("limits.gpu_memory_mb", self.gpu_memory_mb, 1, MAX_MEMORY_MB)
 
     @classmethod
     def given(cls, limits: object) -> Limits:
@@ -185,8 +186,8 @@ class FunctionLimits:
     bytes: int = 16 * MIB
 
     def __post_init__(self) -> None:
-        _check_whole("calls", self.calls, 1, 1_000_000_000, "function_limits")
-        _check_whole("bytes", self.bytes, 1024, 1 << 30, "function_limits")
+        check_whole("function_limits.calls", self.calls, 1, 1_000_000_000)
+        check_whole("function_limits.bytes", self.bytes, 1024, 1 << 30)
         _check_seconds("function_limits.seconds", self.seconds, MAX_TIMEOUT_S)
 
     @classmethod

@@ -51,7 +51,7 @@ def test_every_function_words_a_note_of_its_own_kind(function) -> None:
 def test_every_kind_has_a_function_that_words_it() -> None:
     made = {function(*_arguments(function)).kind for function in WORDED}
     made |= {note.kind for note in (*notes.shared_by_states(1, 1, 1), *FIXED.values())}
-    assert made == set(NoteKind) - {NoteKind.OTHER}
+    assert made == set(NoteKind)
 
 
 def test_every_place_in_fixed_words_is_given_its_argument() -> None:

@@ -11,6 +11,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
@@ -22,34 +23,30 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "process", "wasm", "dask")
 
 
+@dataclass
 class Backends:
     """The backends of one sandbox; ``default`` is used for runs that name none."""
 
-    def __init__(
-        self,
-        default: str,
-        policy: SandboxPolicy,
-        egress: Egress,
-        config: ProcessConfig | None,
-        wheels: Wheels | None = None,
-        grants: GivenGrants | None = None,
-    ) -> None:
-        self.default = known_backend(default)
-        self._policy, self._egress, self._wheels = policy, egress, wheels
-        #: What the paths of the policy are, for all its backends.
-        self._grants = grants if grants is not None else GivenGrants(policy)
-        self.process = self._process_with(config)
+    default: str
+    policy: SandboxPolicy
+    egress: Egress
+    config: ProcessConfig | None
+    wheels: Wheels | None = None
+    #: What the paths of the policy are, for all its backends.
+    grants: GivenGrants | None = None
+    #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
+    on_prepare: OnProgress | None = None
+
+    def __post_init__(self) -> None:
+        known_backend(self.default)
+        self.grants = self.grants if self.grants is not None else GivenGrants(self.policy)
+        self.process = self._process_with(self.config)
         self._wasm: WasmBackend | None = None
-        #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
-        self.on_prepare: OnProgress | None = None
 
     def under(self, policy: SandboxPolicy) -> Backends:
         """Return the same backends for another policy."""
-        same = (policy.allowed_paths, policy.mounts) == (self._policy.allowed_paths, self._policy.mounts)
-        grants = self._grants if same else None
-        other = Backends(self.default, policy, self._egress, self.process.config, self._wheels, grants)
-        other.on_prepare = self.on_prepare
-        return other
+        same = (policy.allowed_paths, policy.mounts) == (self.policy.allowed_paths, self.policy.mounts)
+        return replace(self, policy=policy, config=self.process.config, grants=self.grants if same else None)
 
     def named(self, backend: str | None) -> str:
         """Return the given backend name after checking it; without one, the default, which may be ``auto``."""
@@ -94,14 +91,14 @@ class Backends:
 
     def dask(self, config: ProcessConfig | None = None) -> DaskBackend:
         """Return the Dask backend; its workers use ``config``, by default that of the sandbox."""
-        if self._egress.special and (self._policy.network or self._policy.network_rules):
+        if self.egress.special and (self.policy.network or self.policy.network_rules):
             raise InvalidRequest(
                 "audit, allow_private_for, resolver and secrets hold on this machine only, and backend='dask' uses the "
                 "network of its workers; leave them out, or use backend='process'"
             )
         from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 
-        return DaskBackend(config=config or self.process.config, policy=self._policy)
+        return DaskBackend(config=config or self.process.config, policy=self.policy)
 
     def wasm(self) -> WasmBackend:
         """Return the wasm backend: one for the whole sandbox."""
@@ -109,17 +106,17 @@ class Backends:
 
         if self._wasm is None:
             self._wasm = WasmBackend(
-                self._policy,
+                self.policy,
                 pool_size=self.process.config.pool_size,
                 on_progress=self.on_prepare,
-                grants=self._grants,
-                proxy=self._egress.proxy,
-                wheels=self._wheels,
+                grants=self.grants,
+                proxy=self.egress.proxy,
+                wheels=self.wheels,
             )
         return self._wasm
 
     def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:
-        return ProcessBackend(config, policy=self._policy, proxy=self._egress.proxy, grants=self._grants)
+        return ProcessBackend(config, policy=self.policy, proxy=self.egress.proxy, grants=self.grants)
 
 
 def known_backend(name: str) -> str:

@@ -27,7 +27,7 @@ from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, 
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, rlimits, search_path
 from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
-from sandbox_kernel.limits import MIB, quoted
+from sandbox_kernel.limits import MIB, check_whole, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, notes
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.values import dataclass
@@ -61,8 +61,7 @@ class ProcessConfig(Toolchains):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, given in (("pool_size", self.pool_size), ("runners", 0 if self.runners is None else self.runners)):
-            if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-                raise InvalidRequest(f"{name} must be a whole number, 0 for none, got {quoted(given)}")
+            check_whole(name, given, 0)
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, check_whole, quoted
 from sandbox_kernel.model import (
     AnyOnInput,
     Events,
@@ -326,11 +326,7 @@ def run_each(
 
 def check_workers(max_workers: int | None) -> int:
     """Return how many runs of a ``map`` run at the same time: ``max_workers``, or 4 for None."""
-    if max_workers is None:
-        return 4
-    if isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 1:
-        raise InvalidRequest(f"max_workers must be a whole number of at least 1, got {quoted(max_workers)}")
-    return min(max_workers, MOST_WORKERS)
+    return 4 if max_workers is None else min(check_whole("max_workers", max_workers, 1), MOST_WORKERS)
 
 
 def _number_of(stdin: BinaryIO) -> int:

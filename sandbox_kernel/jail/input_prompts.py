@@ -18,6 +18,7 @@ from sandbox_kernel.jail.rules.syscalls import ARCHES, number
 from sandbox_kernel.jail.streams import Feeder, ListenerFailed
 from sandbox_kernel.model import OnInput
 from sandbox_kernel.util.linux_calls import closed_after
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
 
 #: The longest line that ``input()`` returns.
@@ -85,6 +86,7 @@ class InputPrompt:
 Answered = Callable[[str | None], None]
 
 
+@dataclass
 class InputPrompts:
     """The prompts of one run, watched by its loop with ``selector``.
 
@@ -92,34 +94,29 @@ class InputPrompts:
     interrupts instead of answering. For another exception of ``on_input`` the loop raises ``ListenerFailed``.
     """
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        on_input: OnInput,
-        before: Callable[[], None],
-        interrupted: Callable[[], None],
-    ) -> None:
-        self._selector, self._on_input, self._before = selector, on_input, before
-        self._interrupted = interrupted
-        #: The prompt that is open now.
-        self.open: InputPrompt | None = None
-        #: How long answered prompts were open, in seconds, all together.
-        self.asked_s = 0.0
+    selector: selectors.BaseSelector
+    on_input: OnInput
+    before: Callable[[], None]
+    interrupted: Callable[[], None]
+    #: The prompt that is open now.
+    open: InputPrompt | None = None
+    #: How long answered prompts were open, in seconds, all together.
+    asked_s: float = 0.0
 
     def ask(self, prompt: str, answered: Answered, *, password: bool = False) -> None:
         """Show a prompt and return. The loop calls ``answered`` later."""
-        self._before()
-        self.open = InputPrompt(prompt, password, self._on_input)
-        self._selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
+        self.before()
+        self.open = InputPrompt(prompt, password, self.on_input)
+        self.selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
 
     def _on_readable(self, answered: Answered, fd: int) -> None:
         asking, self.open = self.open, None
         assert asking is not None
-        self._selector.unregister(fd)
+        self.selector.unregister(fd)
         asking.close()
         self.asked_s += time.monotonic() - asking.began
         if isinstance(asking.failure, KeyboardInterrupt):
-            self._interrupted()
+            self.interrupted()
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise ListenerFailed(asking.failure)

@@ -46,18 +46,19 @@ class MemoryLimit:
         return self._meter.usage_bytes()
 
 
+@dataclass(eq=False)
 class LimitWatch:
     """Checks every limit of a run or cell but its time: one list for both, so that none is forgotten for one."""
 
-    def __init__(
-        self,
-        jail: Jail,
-        memory: MemoryLimit,
-        cpu_seconds: float | None,
-        on_usage: OnUsage | None,
-        gpu_memory_mb: int | None = None,
-    ) -> None:
-        self.jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, guarded(on_usage)
+    jail: Jail
+    memory: MemoryLimit
+    cpu_seconds: float | None
+    on_usage: OnUsage | None
+    gpu_memory_mb: int | None = None
+
+    def __post_init__(self) -> None:
+        jail, memory, cpu_seconds = self.jail, self.memory, self.cpu_seconds
+        self._on_usage = guarded(self.on_usage)
         self._next_usage = 0.0
         self._cpu_before = 0.0
         self._full_before = False
@@ -69,13 +70,13 @@ class LimitWatch:
         if cpu_seconds is not None:
             self._checks[Ending.CPU] = lambda: jail.meter.cpu_seconds() - self._cpu_before > cpu_seconds
         self._checks[Ending.DISK] = self.check_disk
-        self._gpu = GpuMeter(self._members, gpu_memory_mb) if jail.walls.devices else None
+        self._gpu = GpuMeter(self._members, self.gpu_memory_mb) if jail.walls.devices else None
         if self._gpu is not None:
             self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
 
     def begin(self) -> None:
         """Start counting for a cell: what earlier cells of its session used does not count."""
-        if self._cpu_seconds is not None:
+        if self.cpu_seconds is not None:
             self._cpu_before = self.jail.meter.cpu_seconds()
         self._full_before = self.jail.disk_anew().full
 
@@ -94,7 +95,7 @@ class LimitWatch:
                 break
         if self._on_usage is not None and time.monotonic() >= self._next_usage:
             self._next_usage = time.monotonic() + USAGE_S
-            self._on_usage(self._memory.used_bytes(), self._memory.limit_bytes)
+            self._on_usage(self.memory.used_bytes(), self.memory.limit_bytes)
         return found
 
     def check_disk(self, *, last: bool = False) -> bool:

@@ -51,20 +51,15 @@ class NoteKind(StrEnum):
 
     ROLLED_BACK = auto()
     ROLLED_BACK_FURTHER = auto()
-    TAKEN_BACK = auto()
+    #: Taken back, or gone to another state.
     MOVED = auto()
     RUN_AGAIN = auto()
     STATE_LOST = auto()
-    LOST_FILES = auto()
-    LOST_THREADS = auto()
-    #: What a state has in common with all others, so that it does not go back: sockets, databases, child processes.
-    SHARED_BY_STATES = auto()
+    #: A state is not held, or what of it does not go back: files, threads, sockets, databases, child processes.
     NOT_HELD = auto()
     LOST_CHECKPOINTS = auto()
     #: Calls of host functions that a rollback did not undo.
     CALLS_HAPPENED = auto()
-    #: The cell left no state: that of the cell before it stays.
-    STATE_NOT_SAVED = auto()
     STATE_ON_GPU = auto()
     LOST_ON_GPU = auto()
     COPY_LOADED = auto()
@@ -76,12 +71,9 @@ class NoteKind(StrEnum):
     MANY_PROCESSES = auto()
     MORE_MEMORY = auto()
     FILES_NOT_KEPT = auto()
-    #: Files of the notebook's last kernel that are in the work folder.
+    #: Files of the notebook's last kernel that are there, and changes that end with this one.
     FILES_FOUND = auto()
-    #: Changes of the user's folder that end with the kernel, where nobody looks on.
-    NOT_APPLIED = auto()
     FILES_NOT_SHARED = auto()
-    TRUNCATED_CHANGES = auto()
     #: Part of the work folder was not looked at.
     UNSEEN_CHANGES = auto()
     COPIED_FOLDER = auto()
@@ -90,7 +82,6 @@ class NoteKind(StrEnum):
     NO_NETWORK = auto()
     #: A host that the policy allows, and that the proxy could not reach.
     UNREACHED = auto()
-    COMPILE_STOPPED = auto()
     COMPILE_CACHED = auto()
     STATE_OFFERED = auto()
     NOT_AUTOSAVED = auto()
@@ -100,18 +91,14 @@ class NoteKind(StrEnum):
     NOT_BOOTED = auto()
     #: Part of an output was not shown, because a page must not show it.
     REMOVED_OUTPUT = auto()
-    #: Outputs that were not shown, because they were too many or too late.
-    DROPPED_OUTPUT = auto()
+    #: Outputs and changes that are not shown, because they were too many, too long or too late.
     CUT_OUTPUT = auto()
-    LOST_OUTPUT = auto()
     NEXT_CELL = auto()
     NO_ANSWER = auto()
     #: The cell did not run in the notebook's session.
     FRESH_SANDBOX = auto()
     NOT_RUN = auto()
-    #: A note that stands for more of the same kinds.
-    MORE_NOTES = auto()
-    #: A note that this package did not make.
+    #: A note that this package did not make, or that stands for more.
     OTHER = auto()
 
     @property
@@ -189,7 +176,7 @@ rolled_back_further = Worded(
 def taken_back(names: int, cells: Sequence[tuple[int, str]]) -> Note:
     """An undo of these cells, newest first: the number and the source of each."""
     word = "cell" if len(cells) == 1 else f"{len(cells)} cells"
-    return Note(f"took back {word} {_named(cells)}; {_Number(names):variable} kept", NoteKind.TAKEN_BACK)
+    return Note(f"took back {word} {_named(cells)}; {_Number(names):variable} kept", NoteKind.MOVED)
 
 
 moved = Worded(NoteKind.MOVED, "the session is at {1} now; {0:variable} kept")
@@ -199,8 +186,8 @@ run_again = Worded(
     "time, chance or the network, and may have made other values",
     "{2} was no longer held: {1:cell} ran again after the nearest state that was",
 )
-lost_files = Worded(NoteKind.LOST_FILES, "not all files in the work folder are as they were before: {}")
-lost_threads = Worded(NoteKind.LOST_THREADS, "{:thread} of earlier cells did not come back")
+lost_files = Worded(NoteKind.NOT_HELD, "not all files in the work folder are as they were before: {}")
+lost_threads = Worded(NoteKind.NOT_HELD, "{:thread} of earlier cells did not come back")
 
 
 def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note, ...]:
@@ -210,7 +197,7 @@ def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note,
         (databases, "{:open sqlite database}: one file handle for all states: open it anew after going back"),
         (children, "{0} child {0:process|processes}: it goes on by itself and does not go back"),
     )
-    return tuple(Worded(NoteKind.SHARED_BY_STATES, words)(count) for count, words in told if count)
+    return tuple(Worded(NoteKind.NOT_HELD, words)(count) for count, words in told if count)
 
 
 not_held = Worded(NoteKind.NOT_HELD, "the state is not held: {}")
@@ -246,7 +233,7 @@ def lost_names(names: Sequence[str]) -> Note:
 
 state_lost = Worded(NoteKind.STATE_LOST, "the session's state is lost: {}; a new session was started")
 state_not_saved = Worded(
-    NoteKind.STATE_NOT_SAVED,
+    NoteKind.NOT_HELD,
     "the shell ended without leaving its state: variables and functions are as before this cell",
 )
 state_on_gpu = Worded(
@@ -315,7 +302,7 @@ changes_not_here = Worded(
     "(a running session: %sandbox restart --keep {0})",
 )
 not_applied = Worded(
-    NoteKind.NOT_APPLIED,
+    NoteKind.FILES_FOUND,
     "{0:change} of your folder {0:is|are} not written and {0:ends|end} with this kernel ({1}): a last cell with "
     "%sandbox apply writes {0:it|them}, in a kernel that allows it: "
     "sandbox-kernel install --name NAME --here --lines all",
@@ -351,7 +338,7 @@ changes_incomplete = Worded(
     NoteKind.UNSEEN_CHANGES,
     "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed",
 )
-changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
+changes_cut = Worded(NoteKind.CUT_OUTPUT, "{} changed files, of which the first {} are listed")
 folder_copied = Worded(
     NoteKind.COPIED_FOLDER, "it worked on a private copy of the folder, which no layer could cover: {}"
 )
@@ -391,7 +378,7 @@ unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 
 
 # Compilers and packages.
-compile_stopped = Worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
+compile_stopped = Worded(NoteKind.NOT_RUN, "it was stopped while it was being compiled")
 compile_cached = Worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
 not_booted = Worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
 
@@ -408,10 +395,10 @@ next_cell_refused = Worded(
     NoteKind.NEXT_CELL,
     "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
 )
-displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
+displays_dropped = Worded(NoteKind.CUT_OUTPUT, "{} further outputs were too many, or came too late, to be shown")
 output_cut = Worded(NoteKind.CUT_OUTPUT, "{} cut at the output limit; keep more with --output 10M, or write to a file")
 output_lost = Worded(
-    NoteKind.LOST_OUTPUT, "its worker did not answer within {:g} s after it was asked to stop, so its output is lost"
+    NoteKind.CUT_OUTPUT, "its worker did not answer within {:g} s after it was asked to stop, so its output is lost"
 )
 no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
@@ -477,7 +464,7 @@ fresh_sandbox = Worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
 not_prepared = Worded(
     NoteKind.NOT_RUN, "nothing was run: its language is still being made ready, which goes on in the background"
 )
-more_notes = Worded(NoteKind.MORE_NOTES, "and {} more notes like these")
+more_notes = Worded(NoteKind.OTHER, "and {} more notes like these")
 
 
 def signal_name(number: int) -> str:

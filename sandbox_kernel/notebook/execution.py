@@ -140,26 +140,22 @@ class CellReply:
     reply: FrontEndReply | None = None
 
 
+@dataclass
 class CellExecution:
     """Runs one cell. ``run`` never raises for anything that a cell can cause."""
 
-    def __init__(
-        self,
-        state: NotebookState,
-        door: render.Door,
-        on_input: OnInput,
-        cancel: asyncio.Event,
-        number: int | None = None,
-        cell_id: str = "",
-        expressions: Mapping[str, str] | None = None,
-        *,
-        silent: bool = False,
-        question: OnQuestion | None = None,
-    ) -> None:
-        self._state, self._door, self._cancel, self._silent = state, door, cancel, silent
-        self._on_input, self._question = on_input, question
-        self._number, self._cell, self._expressions = number, f"{cell_id} {number}", expressions
-        self._page_cell = cell_id
+    state: NotebookState
+    door: render.Door
+    on_input: OnInput
+    cancel: asyncio.Event
+    number: int | None = None
+    cell_id: str = ""
+    expressions: Mapping[str, str] | None = None
+    silent: bool = False
+    question: OnQuestion | None = None
+
+    def __post_init__(self) -> None:
+        self._cell = f"{self.cell_id} {self.number}"
         self._reply: FrontEndReply | None = None
         self._late: render.LateDoor | None = None
         self._value: str | None = None
@@ -172,7 +168,7 @@ class CellExecution:
     async def run(self, cell: str | CellPlan, *, pressed: bool = False) -> CellReply:
         """Run a cell, or a plan: line commands, then the program. ``pressed``: the user pressed a button."""
         try:
-            plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self._state.defaults)
+            plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self.state.defaults)
             refused = await self._refused(plan, pressed=pressed)
             if refused is not None:
                 return CellReply(failure=render.refusal(refused), refused=refused)
@@ -192,7 +188,7 @@ class CellExecution:
 
     async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
         """Ask for rights that the cell's lines lack. Returns the refusal when a page shows a prompt; else raises it."""
-        rights, before = self._state.rights, self._state.defaults
+        rights, before = self.state.rights, self.state.defaults
         if not plan.commands and plan.options == plan.defaults == before:
             return None
         # It resolves paths and reads policy files.
@@ -201,26 +197,26 @@ class CellExecution:
             return None
         error = rights.refusal(lacking)
         asks = rights.setting is LineSetting.ASK and can_be_asked(lacking)
-        if asks and self._door.watched() and (rights.has_page or not rights.prompted):
+        if asks and self.door.watched() and (rights.has_page or not rights.prompted):
             rights.prompted = True
             self._send(render.ShowOutput(prompt(lacking)))
             return error
-        if not asks or self._question is None or rights.unanswered:
+        if not asks or self.question is None or rights.unanswered:
             raise error
-        answer = await self._question(question(lacking))
-        rights.unanswered = answer is None and not self._cancel.is_set()
+        answer = await self.question(question(lacking))
+        rights.unanswered = answer is None and not self.cancel.is_set()
         if answer is None or answer.strip().lower() != YES:
             raise error
         rights.allow(lacking)
         return None
 
     async def _do(self, plan: CellPlan) -> CellError | None:
-        given = self._state.packages.given  # also where a line or the dialog names all folders anew
+        given = self.state.packages.given  # also where a line or the dialog names all folders anew
         for command in plan.commands:
             if (failure := await self._command(command, given(plan.defaults))) is not None:
                 return failure
-        self._state.defaults = given(plan.defaults)
-        plan = replace(plan, options=given(plan.options), defaults=self._state.defaults)
+        self.state.defaults = given(plan.defaults)
+        plan = replace(plan, options=given(plan.options), defaults=self.state.defaults)
         if not plan.code:
             # The cell that follows a --here line tells of the folder's kept changes.
             if plan.defaults.here is None and (news := self._news()):
@@ -229,74 +225,74 @@ class CellExecution:
         result = await self._program(plan)
         # What a press gave the running cell is the session's from now on, and so the notebook's.
         if plan.options == plan.defaults and any(note.kind is NoteKind.MORE_MEMORY for note in result.notes):
-            self._state.defaults = replace(plan.defaults, memory_mb=result.memory_limit_mb)
+            self.state.defaults = replace(plan.defaults, memory_mb=result.memory_limit_mb)
         made = partial(render.render_result, result, quiet=plan.options.quiet)
-        offers = offers_of(result, self._state.answers.never, plan.options.session or "")
+        offers = offers_of(result, self.state.answers.never, plan.options.session or "")
         # People get buttons, above the error, which may be long; clients that record outputs get notes alone.
-        may_give = offers and self._state.rights.setting is not LineSetting.LOCKED
-        if may_give and (self._door.watched() or self._question is not None):
+        may_give = offers and self.state.rights.setting is not LineSetting.LOCKED
+        if may_give and (self.door.watched() or self.question is not None):
             self._send(render.ShowOutput(bundle(offers)))
         # Cleaning a hostile traceback can be slow: it is done in a thread, so that other requests are answered.
         return self._send(*(made() if result.ok else await _in_thread(made)))
 
     async def _program(self, plan: CellPlan) -> ExecResult:
-        values = ((name, self._state.variable(name, "-i")) for name in plan.options.inputs)
+        values = ((name, self.state.variable(name, "-i")) for name in plan.options.inputs)
         inputs = await _in_thread(partial(encode_all, values)) if plan.options.inputs else {}
         name = plan.options.stdin_var
-        stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
-        once = self._state.answers.take_once()
+        stdin = None if name is None else as_stdin(self.state.variable(name, "--stdin-var"))
+        once = self.state.answers.take_once()
         # Without our server extension a page finds the code only in the notebook; in a batch nobody looks.
-        unserved = self._door.watched() and not os.environ.get(SERVED_VARIABLE)
-        self._tell = None if unserved or plan.options.self_contained else self._door.library
-        batch = StreamBatch(self._door.stream)
-        lift = None if self._state.in_python or self._state.rights.setting is LineSetting.LOCKED else LimitLift()
-        progress = _ProgressTimer(self._door, plan.options.effective_timeout_s, lift)
+        unserved = self.door.watched() and not os.environ.get(SERVED_VARIABLE)
+        self._tell = None if unserved or plan.options.self_contained else self.door.library
+        batch = StreamBatch(self.door.stream)
+        lift = None if self.state.in_python or self.state.rights.setting is LineSetting.LOCKED else LimitLift()
+        progress = _ProgressTimer(self.door, plan.options.effective_timeout_s, lift)
         bars: list[PreparationBar] = []
 
         def preparing(made: PrepareProgress) -> None:
             progress.hold(over=made.fraction >= 1)
-            bars[:] = bars or [PreparationBar(self._door, alone=not plan.commands)]
+            bars[:] = bars or [PreparationBar(self.door, alone=not plan.commands)]
             bars[0].update(made)
 
         front_end: FrontEnd | None = None
-        if self._expressions is not None:
-            self._late = self._door.late(self._messages)
+        if self.expressions is not None:
+            self._late = self.door.late(self._messages)
             # The reply comes on the thread that runs the cell, and is read when the cell has ended.
             keep = partial(setattr, self, "_reply")
-            front_end = FrontEnd(expressions=self._expressions, on_reply=keep, late=self._late)
+            front_end = FrontEnd(expressions=self.expressions, on_reply=keep, late=self._late)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
             on_input=on_this_loop(lambda prompt, password: self._ask(prompt, password, batch, progress)),
             on_usage=progress.use,
             on_prepare=preparing,
-            cancel=self._cancel,
-            number=self._number,
+            cancel=self.cancel,
+            number=self.number,
             front_end=front_end,
             loop=asyncio.get_running_loop(),
             lift=lift,
             once=once,
         )
         if lift is not None:
-            self._state.lifts[self._page_cell] = lift
+            self.state.lifts[self.cell_id] = lift
         try:
-            result, variables = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
+            result, variables = await self.state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
             for bar in bars:
                 bar.close()
             progress.close()
-            self._state.lifts.pop(self._page_cell, None)
+            self.state.lifts.pop(self.cell_id, None)
             batch.close()
-            if self._tell is not None and (making := self._state.libraries.making()):
-                await done_before(asyncio.ensure_future(asyncio.wait(map(asyncio.wrap_future, making))), self._cancel)
-            self._send(*self._state.libraries.after(self._cell, stored=self._tell is not None))
+            if self._tell is not None and (making := self.state.libraries.making()):
+                await done_before(asyncio.ensure_future(asyncio.wait(map(asyncio.wrap_future, making))), self.cancel)
+            self._send(*self.state.libraries.after(self._cell, stored=self._tell is not None))
             if once:
-                box = self._state.sandboxes.box(plan.defaults)
-                await _in_thread(partial(take_files_back, box, self._state.answers, once))
-        if self._state.comms.in_use:
-            await _in_thread(partial(self._state.comms.follow_all, went_back=result.rolled_back))
-        self._state.variables.update(variables)
-        self._state.files = result.changes
+                box = self.state.sandboxes.box(plan.defaults)
+                await _in_thread(partial(take_files_back, box, self.state.answers, once))
+        if self.state.comms.in_use:
+            await _in_thread(partial(self.state.comms.follow_all, went_back=result.rolled_back))
+        self.state.variables.update(variables)
+        self.state.files = result.changes
         told = self._reply.notes if self._reply is not None and result.ok else ()
         stumble = Stumble(
             beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state, hidden=is_hidden,
@@ -307,12 +303,12 @@ class CellExecution:
         names = [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]
         cut = (notes.output_cut(" and ".join(names)),) if names else ()
         own = (spelled(note, stumble) for note in result.notes)
-        alone = bool(result.here and result.changes) and self._question is None and not self._door.watched()
-        unwritten = await _in_thread(self._state.sandboxes.not_applied) if alone else ()
+        alone = bool(result.here and result.changes) and self.question is None and not self.door.watched()
+        unwritten = await _in_thread(self.state.sandboxes.not_applied) if alone else ()
         # Where nobody can install anything, names of a file beside the notebook are told to nobody.
-        ours, may_install = self._state.packages, self._state.rights.setting is not LineSetting.LOCKED
+        ours, may_install = self.state.packages, self.state.rights.setting is not LineSetting.LOCKED
         lacked = await _in_thread(partial(wanted, plan.code, result)) if may_install and not result.ok else None
-        if may_install and result.ok and self._door.watched() and not ours.searched:
+        if may_install and result.ok and self.door.watched() and not ours.searched:
             lacked = await _in_thread(partial(ours.missing, plan.code, plan.options))
         packages = () if lacked is None else (notes.hint_install("%sandbox ", lacked.what),)
         return replace(
@@ -321,7 +317,7 @@ class CellExecution:
 
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
-        return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
+        return () if self.silent else (*self.state.take_news(), *self.state.autosave.news())
 
     def _send(self, *messages: render.Message) -> CellError | None:
         failure = None
@@ -331,11 +327,11 @@ class CellExecution:
                 self._value = text if isinstance(text, str) else None
             elif isinstance(message, CellError):
                 failure = message
-            self._door.message(message)
+            self.door.message(message)
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
-        comms, libraries = self._state.comms, self._state.libraries
+        comms, libraries = self.state.comms, self.state.libraries
         if comms.take(display) or libraries.take(display.data):
             return
         batch.flush()
@@ -352,7 +348,7 @@ class CellExecution:
 
     def _messages(self, display: SessionDisplay) -> list[render.Message]:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
-        comms, libraries = self._state.comms, self._state.libraries
+        comms, libraries = self.state.comms, self.state.libraries
         if comms.take(display) or libraries.take(display.data):
             return []
         shown = render.render_display(self._shown(display))[0]
@@ -361,14 +357,14 @@ class CellExecution:
 
     def _shown(self, display: SessionDisplay) -> SessionDisplay:
         """Return a display as the notebook holds it: a widget with its state, a frame without the code its page has."""
-        held = self._state.comms.with_state(display)
+        held = self.state.comms.with_state(display)
         return held if self._tell is None else replace(held, data=without_document(held.data))
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch, progress: _ProgressTimer) -> str:
         batch.settle()
         try:
             with progress.still():
-                return await self._on_input(prompt, password)
+                return await self.on_input(prompt, password)
         except EOFError as error:
             # The program only meets the end of a file; its author is told why.
             self._notes.append(notes.no_answer(error))
@@ -378,9 +374,9 @@ class CellExecution:
         """Run a line command in a thread. An interrupt ends it in its session, and is answered then, else at once."""
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
-        desk = LineCommands(self._state, defaults)
+        desk = LineCommands(self.state, defaults)
         work = _in_thread(partial(run_command, command, desk))
-        if not await done_before(work, self._cancel):
+        if not await done_before(work, self.cancel):
             if desk.give_up(command):
                 await asyncio.wait({work}, timeout=_LAST_WORDS_S)
             failed = work.exception() if work.done() else None
@@ -388,7 +384,7 @@ class CellExecution:
                 told = render.tame(f"%sandbox {command.name}: {failed or 'interrupted'}")
                 return self._send(CellError(ename="KeyboardInterrupt", evalue="interrupted", traceback=(told,)))
         messages = await work
-        await _in_thread(self._state.comms.settle_all)
+        await _in_thread(self.state.comms.settle_all)
         self._told = self._told or bool(messages)
         return self._send(*messages)
 

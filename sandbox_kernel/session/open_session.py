@@ -34,6 +34,7 @@ from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed, spare_processes
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
@@ -108,42 +109,41 @@ def open_session(
     return Session(opening.supervisor())
 
 
+@dataclass
 class _Opening:
     """Everything that is needed to start the worker of a session, the first time and after a crash."""
 
-    def __init__(
-        self,
-        backend: ProcessBackend,
-        spec: SessionSpec,
-        python: str | None,
-        share: FolderLink | None,
-        functions: HostFunctions | None,
-    ) -> None:
-        self._backend, self.spec, self._share, self._functions = backend, spec, share, functions
-        self._python_name = python
+    backend: ProcessBackend
+    spec: SessionSpec
+    python: str | None
+    share: FolderLink | None
+    functions: HostFunctions | None
+
+    def __post_init__(self) -> None:
+        config, spec = self.backend.config, self.spec
         self._engine = ENGINES[spec.language]
-        self._engine.check(backend.config)
-        self._python = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
-        self._here = share.here if share is not None else None
-        self._walls = session_walls(backend, self._engine, self._python, spec.limits, spec.memory_mb)
+        self._engine.check(config)
+        self._python = find_python(interpreter_name(self.python) if self.python is not None else config.python_path)
+        self._here = self.share.here if self.share is not None else None
+        self._walls = session_walls(self.backend, self._engine, self._python, spec.limits, spec.memory_mb)
 
     def supervisor(self) -> WorkerSupervisor:
         """Start the first worker, and return what replaces it."""
-        return WorkerSupervisor(self.spec, self.begin, self._share, SessionRights(self._backend))
+        return WorkerSupervisor(self.spec, self.begin, self.share, SessionRights(self.backend))
 
     def python_session(self) -> PythonSession:
         """Open a Python session, which can open copies of itself."""
         return PythonSession(self.supervisor(), self._open_copy)
 
     def _open_copy(self, name: str | None) -> PythonSession:
-        share = FolderLink(self._share.folder) if self._share is not None else None
+        share = FolderLink(self.share.folder) if self.share is not None else None
         spec = replace(self.spec, name=f"{self.spec.language}-{next(_numbers)}" if name is None else name)
-        return _Opening(self._backend, spec, self._python_name, share, self._functions).python_session()
+        return replace(self, spec=spec, share=share).python_session()
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker."""
-        spec, engine, functions = self.spec, self._engine, self._functions
+        spec, engine, functions = self.spec, self._engine, self.functions
         jail = self._take_jail()
         try:
             worker = JailedWorker(
@@ -151,10 +151,10 @@ class _Opening:
                 spec.checkpoints,
                 spec.memory_mb * MIB,
                 spec.limits.processes,
-                self._backend.egress().__enter__(),
-                sealed=can_be_sealed(self._walls.enforcer),
-                calls=CallServer(functions) if functions is not None else None,
-                looks=engine.looks,
+                can_be_sealed(self._walls.enforcer),
+                self.backend.egress().__enter__(),
+                CallServer(functions) if functions is not None else None,
+                engine.looks,
             )
         except BaseException:
             jail.destroy()
@@ -176,17 +176,17 @@ class _Opening:
 
     def _take_jail(self) -> Jail:
         """Take a jail: with a layer over the user's folder, or without one where that is not possible."""
-        pool, walls, here = shared_pool(self._backend.config.pool_size), self._walls, self._here
-        if here is not None and self._share is not None:
+        pool, walls, here = shared_pool(self.backend.config.pool_size), self._walls, self._here
+        if here is not None and self.share is not None:
             try:
                 return pool.take(replace(walls, here=here.path, here_id=here.project.identity()), lasts=True)
             except NoLayer as error:
-                self._share.why_copied = str(error)
+                self.share.why_copied = str(error)
         return pool.take(walls, lasts=True)
 
     def _step(self, places: Places) -> Step:
         """Return the gate's order to start the worker: module, arguments, environment and limits."""
-        backend, engine, spec, enforcer = self._backend, self._engine, self.spec, self._walls.enforcer
+        backend, engine, spec, enforcer = self.backend, self._engine, self.spec, self._walls.enforcer
         processes = spec.limits.processes + OWN_PROCESSES + spare_processes(spec.checkpoints)
         env = {
             **places.environment(search_path(self._python.executable), places.work),

@@ -132,9 +132,7 @@ class _Opening:
             proxy = self.backend.egress().__enter__()
             sealed = can_be_sealed(self.backend.enforcer.name)
             calls = CallServer(self.functions) if self.functions is not None else None
-            worker = JailedWorker(
-                jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls
-            )
+            worker = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, sealed, proxy, calls)
         except BaseException:
             jail.destroy()
             raise

@@ -27,6 +27,7 @@ from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker, RolledBack, StoppedEarly
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.folder_link import FolderLink
 
 _GONE = "its sandbox was ended"
@@ -42,25 +43,22 @@ class StillBusy(SessionError):
     """Raised when the turn did not come in the time that the caller would wait."""
 
 
+@dataclass(eq=False)
 class WorkerSupervisor:
     """Holds the worker that a session has now, runs cells in it, and replaces a worker that dies."""
 
-    def __init__(
-        self,
-        spec: SessionSpec,
-        begin: Callable[[], JailedWorker],
-        share: FolderLink | None = None,
-        rights: SessionRights | None = None,
-    ) -> None:
-        self.spec = spec
-        self.files = WorkFiles(share)
-        self.rights = rights
+    spec: SessionSpec
+    begin: Callable[[], JailedWorker]
+    share: FolderLink | None = None
+    rights: SessionRights | None = None
+
+    def __post_init__(self) -> None:
+        self.files = WorkFiles(self.share)
         #: Whether the last cell was rolled back.
         self.just_rolled_back = False
         self.closed = False
-        self.memory_mb = spec.memory_mb
-        self.live: JailedWorker | None = begin()
-        self._start = begin
+        self.memory_mb = self.spec.memory_mb
+        self.live: JailedWorker | None = self.begin()
         self._lock = threading.Lock()
         self._owner: int | None = None
         #: Notes for the result of the next cell.
@@ -76,7 +74,7 @@ class WorkerSupervisor:
     # The worker, and the turn to use it.
 
     def _begin(self) -> JailedWorker:
-        worker = self._start()
+        worker = self.begin()
         if self._past is not None:
             worker.take_history(self._past)
         worker.limit_memory(self.memory_mb * MIB)

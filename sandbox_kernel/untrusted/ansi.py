@@ -60,7 +60,8 @@ _VISIBLE: dict[int, int | None] = {
 
 def only_colours(text: str) -> str:
     """Return the text without escape sequences other than SGR. Newline, return, tab and backspace are kept."""
-    return ColourFilter().whole(text)
+    # Most values are shown as one line of plain letters.
+    return text if text.isascii() and text.isprintable() else ColourFilter().whole(text)
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, few_colours, only_colours, turns
+from sandbox_kernel.untrusted.ansi import MAX_TURNS, few_colours, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image, picture_work, pictures_work
 from sandbox_kernel.untrusted.tex import (
@@ -173,9 +173,6 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
     """Clean plain text: keep colours, remove other escape sequences and our mark, cut what is too long."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
-    if (more := text.count("\n") - MAX_LINES) > 0:
-        *kept, _ = text.split("\n", MAX_LINES)
-        text = "\n".join([*kept, f"[… {more} more lines are not shown]"])
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     # Markdown, into which notebooks are converted, ends lines at a return too, and with them the indented text.

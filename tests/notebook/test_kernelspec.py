@@ -82,14 +82,9 @@ def test_limits_that_the_environment_names_are_defaults_and_a_wrong_one_is_told(
         first_defaults()
 
 
-def test_limits_of_a_server_hold_beside_the_options_of_a_kernelspec_and_a_variable_that_is_gone_is_told() -> None:
+def test_limits_of_a_server_hold_beside_the_options_of_a_kernelspec() -> None:
     both = {"SANDBOX_KERNEL_OPTIONS": "--memory 128M --timeout 5s", "SANDBOX_KERNEL_SPEC_OPTIONS": "--mount /usr:/u"}
     assert first_defaults(both).words() == "--timeout 5s --memory 128M --mount /usr:/u"
-    for name in ("MEMORY", "TIMEOUT", "HERE", "GPU"):
-        with pytest.raises(
-            InvalidRequest, match=f"SANDBOX_KERNEL_{name} is not read any more; set SANDBOX_KERNEL_OPTIONS"
-        ):
-            first_defaults({f"SANDBOX_KERNEL_{name}": "1"})
 
 
 def test_install_gives_a_kernel_rights_from_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

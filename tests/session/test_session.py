@@ -286,8 +286,8 @@ def test_closing_from_another_thread_ends_a_running_cell(session: Session) -> No
         ({"language": "klingon"}, "unsupported language 'klingon'"),
         ({"memory_mb": 10}, "needs at least 64 MB"),
         ({"memory_mb": "lots"}, "whole number of MB"),
-        ({"checkpoints": -1}, "checkpoints must be between 0 and 100"),
-        ({"checkpoints": True}, "checkpoints must be between 0 and 100"),
+        ({"checkpoints": -1}, "checkpoints must be a whole number between 0 and 100"),
+        ({"checkpoints": True}, "checkpoints must be a whole number between 0 and 100"),
         ({"name": ""}, "a session's name must be a short text"),
     ],
 )

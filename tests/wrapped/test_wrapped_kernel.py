@@ -63,7 +63,9 @@ LACKING = {
 
 @pytest.mark.parametrize("name", LACKING)
 @pytest.mark.slow
-def test_above_an_error_stands_once_what_the_cell_lacked_in_any_language(name, wrap, start, spec, tmp_path, monkeypatch):
+def test_above_an_error_stands_once_what_the_cell_lacked_in_any_language(
+    name, wrap, start, spec, tmp_path, monkeypatch
+):
     if name == "ir":
         if not Path("/usr/lib/R/site-library/IRkernel").is_dir():
             pytest.skip("IRkernel is not installed")

@@ -143,44 +143,42 @@ class CallBudget:
             return tuple(self.records[number] for number in sorted(self.records))
 
 
+@dataclass(eq=False)
 class CallConnection:
     """Serves one connection on its own thread. ``cancel`` and ``check_time`` are called on other threads."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        functions: HostFunctions,
-        budget: CallBudget,
-        loop: asyncio.AbstractEventLoop | None,
-        on_end: Callable[[CallConnection], None],
-    ) -> None:
-        self._socket, self._functions, self._budget, self._loop = sock, functions, budget, loop
-        self._on_end = on_end
+    sock: socket.socket
+    functions: HostFunctions
+    budget: CallBudget
+    loop: asyncio.AbstractEventLoop | None
+    on_end: Callable[[CallConnection], None]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._running: OpenCall | None = None
         self._cancelled = False
         #: Whether it has ended: its streams go with it, also one that another connection reads just now.
         self.over = False
         #: The budget bounds the size of a message, and of all together.
-        self._frames = Frames(budget.limits.bytes, budget.take_bytes)
+        self._frames = Frames(self.budget.limits.bytes, self.budget.take_bytes)
 
     def cancel(self) -> None:
         """End the connection. A coroutine function that runs is cancelled; another one ends by itself, unheard."""
         with self._lock:
             self._cancelled = True
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self.sock.shutdown(socket.SHUT_RDWR)
         self._give_up(CallOutcome.CANCELLED, ENDED)
 
     def check_time(self) -> None:
         """Answer for a function whose time is used up; called a few times a second."""
         running = self._running
-        if running is None or running.answered or not self._budget.time_is_up():
+        if running is None or running.answered or not self.budget.time_is_up():
             return
-        if self._give_up(CallOutcome.TIMEOUT, self._budget.time_text):
+        if self._give_up(CallOutcome.TIMEOUT, self.budget.time_text):
             with contextlib.suppress(OSError):
-                self._write_last(_error("TimeoutError", self._budget.time_text), socket.MSG_DONTWAIT)
-                self._socket.shutdown(socket.SHUT_WR)
+                self._write_last(_error("TimeoutError", self.budget.time_text), socket.MSG_DONTWAIT)
+                self.sock.shutdown(socket.SHUT_WR)
 
     def _give_up(self, outcome: CallOutcome, why: str) -> bool:
         """Write down the running call as ended by us, if it was not answered yet."""
@@ -189,8 +187,8 @@ class CallConnection:
             if running is None or running.answered:
                 return False
             running.answered = True
-            duration = running.call.duration + self._budget.end(running.number)
-            self._budget.records[running.number] = replace(running.call, outcome=outcome, duration=duration, error=why)
+            duration = running.call.duration + self.budget.end(running.number)
+            self.budget.records[running.number] = replace(running.call, outcome=outcome, duration=duration, error=why)
         if running.future is not None:
             running.future.cancel()
         return True
@@ -204,10 +202,10 @@ class CallConnection:
             pass  # the program closed the connection, or broke it
         finally:
             self.over = True
-            for number in self._budget.streams_of(self):
-                self._budget.streams.pop(number, None)
-            self._socket.close()
-            self._on_end(self)
+            for number in self.budget.streams_of(self):
+                self.budget.streams.pop(number, None)
+            self.sock.close()
+            self.on_end(self)
 
     def _one(self) -> bool:
         """Answer one message. Returns whether another may follow."""
@@ -215,38 +213,36 @@ class CallConnection:
             data = self._frames.next()
             while data is None:
                 # A whole small message at once: each system call is a good part of the cost of a call.
-                part = self._socket.recv(max(_READ_AHEAD, min(self._frames.missing, 1 << 20)))
+                part = self.sock.recv(max(_READ_AHEAD, min(self._frames.missing, 1 << 20)))
                 if not part:
                     return False
                 data = self._frames.next(part)
             message = load(data)
             return self._streamed(message) if message.call is None else self._called(message.call, message)
         except BudgetSpent as error:
-            for number in self._budget.streams_of(self):
-                if stream := self._budget.streams.pop(number, None):
+            for number in self.budget.streams_of(self):
+                if stream := self.budget.streams.pop(number, None):
                     cut = replace(stream.call, outcome=CallOutcome.ERROR, error=str(error))
-                    self._budget.records[stream.number] = cut
+                    self.budget.records[stream.number] = cut
             self._write_last(_error("LimitReached", str(error)))
         except BadMessage as error:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
         return False
 
     def _called(self, asked: str, message: CallMessage) -> bool:
-        number = self._budget.take_call()
-        function = self._functions.functions.get(asked)
+        number = self.budget.take_call()
+        function = self.functions.functions.get(asked)
         # The name of a function that does not exist is one short line: it is shown to people.
         name = function.name if function is not None else repr(asked[:_MAX_NAME])[1:-1][:_MAX_NAME]
         call = Call(name=name, outcome=CallOutcome.REFUSED)
         try:
             if function is None:
-                raise NameError(
-                    f"there is no host function '{name}'; there are: {', '.join(self._functions.functions)}"
-                )
+                raise NameError(f"there is no host function '{name}'; there are: {', '.join(self.functions.functions)}")
             bound = bind_message(function, message)
         except Exception as error:
             # Whatever the arguments are: they are the program's.
             kind, text = "ValueError" if isinstance(error, BadMessage) else type(error).__name__, _text(error)
-            self._budget.records[number] = replace(call, error=f"{kind}: {text}"[:_MAX_MESSAGE])
+            self.budget.records[number] = replace(call, error=f"{kind}: {text}"[:_MAX_MESSAGE])
             self._write(_error(kind, text))
             return True
         call = replace(call, arguments={key: shortened(item) for key, item in bound.arguments.items()})
@@ -255,10 +251,10 @@ class CallConnection:
     def _streamed(self, message: CallMessage) -> bool:
         """Send the next item of a stream, or drop the stream."""
         if message.drop is not None:
-            self._budget.streams.pop(message.drop, None)
+            self.budget.streams.pop(message.drop, None)
             self._write({"end": True})
             return True
-        stream = None if message.next is None else self._budget.streams.pop(message.next, None)
+        stream = None if message.next is None else self.budget.streams.pop(message.next, None)
         if stream is None:
             self._write(_error("ValueError", _NO_STREAM))
             return True
@@ -277,23 +273,23 @@ class CallConnection:
             if self._cancelled:
                 return False
             try:
-                self._budget.begin(number, call)
+                self.budget.begin(number, call)
             except BudgetSpent as spent:
                 outcome = call.outcome if stream is None else CallOutcome.ERROR
-                self._budget.records[number] = replace(call, outcome=outcome, error=str(spent))
+                self.budget.records[number] = replace(call, outcome=outcome, error=str(spent))
                 raise
             self._running = running
         outcome, error, ended = CallOutcome.OK, "", True
         try:
             result = self._awaited(work(), running)
             opens = stream is None and isinstance(result, Iterator | AsyncIterator)
-            if opens and len(self._budget.streams_of(self)) >= MAX_STREAMS:
+            if opens and len(self.budget.streams_of(self)) >= MAX_STREAMS:
                 raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
             if opens:
                 running.items, stream = result, secrets.randbits(48)  # type: ignore[assignment]
             # Encoded here, so that a result that cannot be sent is the function's error.
             sent = _dump({"stream": stream} if opens else {"value": encode(result)})
-            self._budget.take_bytes(len(sent))
+            self.budget.take_bytes(len(sent))
             ended = stream is None
         except (StopIteration, StopAsyncIteration) as stop:
             sent = _dump({"end": True})
@@ -315,14 +311,14 @@ class CallConnection:
             if running.answered or self._cancelled:
                 return False
             running.answered = True
-            took = self._budget.end(number)
+            took = self.budget.end(number)
             running.call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
-            self._budget.records[number] = running.call
+            self.budget.records[number] = running.call
             if stream is not None and not ended:
-                self._budget.streams[stream] = running
+                self.budget.streams[stream] = running
                 if running.owner.over:
-                    self._budget.streams.pop(stream, None)
-        self._socket.sendall(frame(sent))
+                    self.budget.streams.pop(stream, None)
+        self.sock.sendall(frame(sent))
         return True
 
     def _awaited(self, result: object, running: OpenCall) -> object:
@@ -333,7 +329,7 @@ class CallConnection:
         async def awaited() -> object:
             return await result
 
-        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop or FUNCTIONS.loop)
+        future = asyncio.run_coroutine_threadsafe(awaited(), self.loop or FUNCTIONS.loop)
         running.future = future
         if running.answered or self._cancelled:
             future.cancel()
@@ -343,11 +339,11 @@ class CallConnection:
         """Send the last answer of this connection. Closed for reading first: the program's next call is not lost here,
         but fails to be sent, and goes over a new connection.
         """
-        self._socket.shutdown(socket.SHUT_RD)
+        self.sock.shutdown(socket.SHUT_RD)
         self._write(message, flags)
 
     def _write(self, message: dict[str, object], flags: int = 0) -> None:
-        self._socket.sendall(frame(_dump(message)), flags)
+        self.sock.sendall(frame(_dump(message)), flags)
 
 
 def _dump(message: dict[str, object]) -> bytes:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import signal
+import threading
 from collections.abc import Mapping
 
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
@@ -233,7 +234,10 @@ class CgroupMeter(Meter):
         self._folders = list(dict.fromkeys(each for each in (self._memory, self._pids, self._unified) if each))
         for folder in self._folders:
             os.mkdir(folder)
-        self._peak_fd = -1
+        #: Counters that were read stay open: to open one takes ten times as long as to read it.
+        self._open: dict[str, int] = {}
+        self._reading = threading.Lock()
+        self._resets = False
         self._limits: tuple[int, int] | None = None
 
     def attach(self, pid: int) -> None:
@@ -280,15 +284,19 @@ class CgroupMeter(Meter):
         In version 2 it measures anew only for the descriptor that asked for it, so that one stays open.
         """
         super().reset_peak()
-        with contextlib.suppress(OSError):
-            if self._peak_fd < 0:
-                self._peak_fd = os.open(f"{self._memory}/{_PEAK[self._version]}", os.O_RDWR | os.O_CLOEXEC)
-            os.pwrite(self._peak_fd, b"0", 0)
+        path = f"{self._memory}/{_PEAK[self._version]}"
+        with contextlib.suppress(OSError), self._reading:
+            if not self._resets:
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                if path in self._open:
+                    os.close(self._open[path])
+                self._open[path], self._resets = fd, True
+            os.pwrite(self._open[path], b"0", 0)
 
     def usage_bytes(self) -> int:
         """See ``Meter``. Counts caches that can be reclaimed too; 0 for a group that was removed."""
         try:
-            return _counter(f"{self._memory}/{_USAGE[self._version]}") or 0
+            return self._counter(f"{self._memory}/{_USAGE[self._version]}") or 0
         except OSError as error:
             # A host that is short of descriptors for a moment: the kernel's own limit holds meanwhile.
             if error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -297,18 +305,19 @@ class CgroupMeter(Meter):
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""
-        return (_counter(f"{self._memory}/memory.stat", _ANONYMOUS[self._version]) or 0) + self.files_bytes()
+        names = _ANONYMOUS[self._version], _SHARED[self._version]
+        return self._counter(f"{self._memory}/memory.stat", *names) or 0
 
     def files_bytes(self) -> int:
         """See ``Meter``. Counts memory file systems."""
-        return _counter(f"{self._memory}/memory.stat", _SHARED[self._version]) or 0
+        return self._counter(f"{self._memory}/memory.stat", _SHARED[self._version]) or 0
 
     def release(self) -> None:
         """See ``Meter``. Nothing is stopped for measuring."""
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return bool(_counter(self._kills, "oom_kill"))
+        return bool(self._counter(self._kills, "oom_kill"))
 
     def cpu_seconds(self) -> float:
         """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
@@ -319,7 +328,7 @@ class CgroupMeter(Meter):
 
     def _counted_cpu(self) -> float | None:
         """Return the CPU time of all processes that ever ran in the group; None without a version 2 group."""
-        spent = None if self._unified is None else _counter(f"{self._unified}/cpu.stat", "usage_usec")
+        spent = None if self._unified is None else self._counter(f"{self._unified}/cpu.stat", "usage_usec")
         return None if spent is None else spent / 1e6
 
     def recount(self) -> None:
@@ -352,18 +361,19 @@ class CgroupMeter(Meter):
 
     def read(self) -> Reading:
         """See ``Meter``."""
-        refused = 0 if self._pids is None else _counter(f"{self._pids}/pids.events", "max")
+        refused = 0 if self._pids is None else self._counter(f"{self._pids}/pids.events", "max")
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = _counter(self._kills, "oom_kill") or 0
-        peak = _counter(f"{self._memory}/{_PEAK[self._version]}", fd=self._peak_fd)
+        kills = self._counter(self._kills, "oom_kill") or 0
+        peak = self._counter(f"{self._memory}/{_PEAK[self._version]}")
         return Reading(kills > 0, bool(refused) or self._full, peak, cpu, oom_kills=kills)
 
     def close(self) -> bool:
         """Remove the group; returns False while a process in it is still dying."""
-        if self._peak_fd >= 0:
-            os.close(self._peak_fd)
-            self._peak_fd = -1
+        with self._reading:
+            self._resets = False
+            while self._open:
+                os.close(self._open.popitem()[1])
         while self._folders:
             try:
                 os.rmdir(self._folders[-1])
@@ -374,18 +384,33 @@ class CgroupMeter(Meter):
             self._folders.pop()
         return True
 
+    def _counter(self, path: str, *names: str) -> int | None:
+        """Return the number in a file of the group, or the sum of the numbers behind ``names`` in a table.
 
-def _counter(path: str, name: str = "", fd: int = -1) -> int | None:
-    """Return the number in a file of a group, also by its descriptor, or the number behind ``name`` in a table.
+        None for the word ``max``, and if this kernel has no such file or name, or the group is gone.
+        """
+        try:
+            text = self._text(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+            return None
+        if not names:
+            return int(text) if text.strip().isdigit() else None
+        found = None
+        for name in names:
+            number = (b"\n" + text).partition(f"\n{name} ".encode())[2].partition(b"\n")[0]
+            found = int(number) + (found or 0) if number.isdigit() else found
+        return found
 
-    None for the word ``max``, and if this kernel has no such file or name, or the group is gone.
-    """
-    try:
-        text = os.pread(fd, 64, 0) if fd >= 0 else read_once(path)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
-            raise
-        return None
-    if name:
-        text = (b"\n" + text).partition(f"\n{name} ".encode())[2].partition(b"\n")[0]
-    return int(text) if text.strip().isdigit() else None
+    def _text(self, path: str) -> bytes:
+        """Return a file; a process that has many open, for its descriptors count up, keeps none of these."""
+        with self._reading:
+            fd = self._open.get(path, -1)
+            if fd < 0:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                if fd > os.sysconf("SC_OPEN_MAX") // 4:
+                    os.close(fd)
+                    return read_once(path)
+                self._open[path] = fd
+            return os.pread(fd, 1 << 14, 0)

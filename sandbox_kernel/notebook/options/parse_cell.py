@@ -45,8 +45,6 @@ OPTIONS_VARIABLE, SPEC_VARIABLE = "SANDBOX_KERNEL_OPTIONS", "SANDBOX_KERNEL_SPEC
 #: Set by Jupyter servers, where a person looks on: the path of the notebook. And by our kernelspecs: who gives rights.
 NOTEBOOK_VARIABLE, LINES_VARIABLE = "JPY_SESSION_NAME", "SANDBOX_KERNEL_LINES"
 _USER_LIMITS = "limits"
-#: Variables of earlier versions: a limit that somebody set must not go in silence.
-_GONE = [f"SANDBOX_KERNEL_{name}" for name in ("HERE", "GPU", "MEMORY", "TIMEOUT")]
 #: Most characters of an option line, which is read on the loop that hears Stop, and how often an option stands in it.
 MAX_LINE, MAX_REPEATS = 4096, 64
 #: Help, as the first word of a line or after a command; elsewhere the error names ``%sandbox help``.
@@ -122,10 +120,6 @@ def first_defaults(environ: Mapping[str, str] = os.environ) -> CellOptions:
 
 def _given_defaults(environ: Mapping[str, str]) -> CellOptions:
     """Return what the two variables say."""
-    if gone := [name for name in _GONE if environ.get(name)]:
-        raise InvalidRequest(
-            f"{gone[0]} is not read any more; set {OPTIONS_VARIABLE}, like '--memory 1G --timeout 60s'"
-        )
     of_server, of_spec = (
         parse_options(split_words(environ.get(name, ""), name)) for name in (OPTIONS_VARIABLE, SPEC_VARIABLE)
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import MAX_TIMEOUT_S, Limits
+from sandbox_kernel.limits import MAX_TIMEOUT_S, Limits, check_whole
 from sandbox_kernel.model import Events, ExecRequest, Language, Note, check_listener
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
@@ -102,9 +102,8 @@ class SessionSpec:
     network_notes: NetworkNotes = lambda _signs, _notes, _policy: ()
 
     def __post_init__(self) -> None:
-        count, name = self.checkpoints, self.name
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_CHECKPOINTS:
-            raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {count!r}")
+        check_whole("checkpoints", self.checkpoints, 0, MAX_CHECKPOINTS)
+        name = self.name
         if not isinstance(name, str) or not name.strip() or len(name) > 100 or not name.isprintable():
             raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
 

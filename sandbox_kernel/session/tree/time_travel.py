@@ -14,7 +14,7 @@ from dataclasses import replace
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, check_whole
 from sandbox_kernel.model import ExecResult, FsChange, Language, notes
 from sandbox_kernel.session.cell.request import CellEvents
 from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -23,6 +23,7 @@ from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.tree.variables import Seen, can_run_again, compare
 from sandbox_kernel.session.worker.jailed_worker import JailedWorker
 from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
 
 #: The most candidates of one exploration.
@@ -103,7 +104,7 @@ class TimeTravel:
         Cells that were rolled back do not count. Raises ``SessionError``, which lists what can be undone, where there
         is no such state or it is not held.
         """
-        _check_steps("undo", n)
+        check_whole("the number of cells to undo", n, 1)
         with self._travel() as (worker, _):
             target = worker.tree.back(n)
             taken = [worker.tree.records[node] for node in worker.tree.line()[:n]]
@@ -122,7 +123,7 @@ class TimeTravel:
         The notes of the result say where the session is, and which cells had to be run again. Raises ``SessionError``
         when there is nothing to redo.
         """
-        _check_steps("redo", n)
+        check_whole("the number of cells to redo", n, 1)
         with self._travel() as (worker, stop):
             return _reach(self._supervisor, worker, worker.tree.forward(n), stop)
 
@@ -156,11 +157,7 @@ class TimeTravel:
             )
 
 
-def _check_steps(what: str, n: int) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidRequest(f"{what} takes a number of cells of at least 1, got {n!r}")
-
-
+@dataclass(frozen=True)
 class Exploration:
     """The results of candidates, in their order. ``keep`` makes one the present state; nothing is kept by itself.
 
@@ -170,13 +167,10 @@ class Exploration:
         base: the number of the node that all began with, where the session is now.
     """
 
-    def __init__(
-        self, session: TimeTravel, base: int, results: tuple[ExecResult, ...], nodes: tuple[int | None, ...]
-    ) -> None:
-        self._session = session
-        self.base = base
-        self.results = results
-        self.nodes = nodes
+    _session: TimeTravel
+    base: int
+    results: tuple[ExecResult, ...]
+    nodes: tuple[int | None, ...]
 
     def __len__(self) -> int:
         return len(self.results)

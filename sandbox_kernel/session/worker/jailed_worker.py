@@ -101,6 +101,7 @@ class RolledBack:
         return [*files, notes.lost_threads(self.threads)] if self.threads else files
 
 
+@dataclass(eq=False)
 class JailedWorker:
     """A jail with a worker that runs cells. ``tree`` knows the states of the session and which one is the present one.
 
@@ -108,31 +109,25 @@ class JailedWorker:
     from other processes. ``looks``: the worker can say what its variables are.
     """
 
-    def __init__(
-        self,
-        jail: Jail,
-        checkpoints: int,
-        memory_bytes: int,
-        processes: int,
-        proxy: EgressProxy | None = None,
-        *,
-        sealed: bool,
-        calls: CallServer | None = None,
-        looks: bool = False,
-    ) -> None:
-        self.jail = jail
-        self.proxy = proxy
+    jail: Jail
+    checkpoints: int
+    memory_bytes: int
+    processes: int
+    sealed: bool
+    proxy: EgressProxy | None = None
+    calls: CallServer | None = None
+    looks: bool = False
+
+    def __post_init__(self) -> None:
         #: Where programs find a proxy that was started later; empty without one.
         self.proxy_url = ""
-        self.calls = calls
-        self._looks, self._sealed = looks, sealed
         #: A random name of this worker, part of its display ids on the page; the guest never gets it.
         self.worker_id = secrets.token_hex(8)
-        self.gate = GateClient(jail)
-        self.channel = WorkerChannel(jail.channel)
+        self.gate = GateClient(self.jail)
+        self.channel = WorkerChannel(self.jail.channel)
         self.background = BackgroundOutput(self.worker_id)
-        self.tree = StateTree(checkpoints)
-        self.memory = MemoryBudget(jail, self.channel, memory_bytes, processes, checkpoints)
+        self.tree = StateTree(self.checkpoints)
+        self.memory = MemoryBudget(self.jail, self.channel, self.memory_bytes, self.processes, self.checkpoints)
         self.memory.held = lambda: [each.pid for each in self.tree.living()]
         #: The number of the last cell or question.
         self.cell_id = 0
@@ -154,12 +149,12 @@ class JailedWorker:
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
         #: How many states were given up for memory since the last cell, and how far undo reached when that was told.
-        self._given_up, self._told_reach = 0, checkpoints
+        self._given_up, self._told_reach = 0, self.checkpoints
         #: Whether the worker has a context on a GPU.
         self.on_gpu = False
         #: Why the present state has no checkpoint; empty when it has one.
-        self.unfrozen = "" if checkpoints else "checkpoints are switched off"
-        self.copies = FolderCopies(Rooted(jail.box_fd))
+        self.unfrozen = "" if self.checkpoints else "checkpoints are switched off"
+        self.copies = FolderCopies(Rooted(self.jail.box_fd))
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
         #: What the user raises who waits for this turn.
@@ -204,7 +199,7 @@ class JailedWorker:
 
     def checkpoint_after(self, node: int) -> CheckpointOrder | None:
         """Return the order for a checkpoint right after the next cell; None if ``keep_state`` orders it, or none."""
-        return {"cell": node, "sealed": self._sealed} if self.tree.keep > 0 and self._forks is None else None
+        return {"cell": node, "sealed": self.sealed} if self.tree.keep > 0 and self._forks is None else None
 
     def commit(self, cell: CellRequest, *, ended_well: bool) -> None:
         """Keep the state after a new cell. ``keep_state``, or the next ``prepare``, gives the orders that are left.
@@ -243,7 +238,7 @@ class JailedWorker:
         if room:
             self.memory.relimit(self.tree.living_count + room)
         self.allow_fork()
-        self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
+        self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self.sealed})
         self._freezing = True
 
     def allow_fork(self, *processes: int) -> None:
@@ -275,7 +270,7 @@ class JailedWorker:
             self._keep(frozen)
             self.gate.settle()
             # Checkpoints that are too many wait for a look, but only where their processes are counted apart.
-            waits = self._looks and counts_processes() and not self.memory.is_crowded()
+            waits = self.looks and counts_processes() and not self.memory.is_crowded()
             self._end_surplus(MOST_WAITING if waits else 0)
             self._make_room()
         self.gate.settle()
@@ -378,7 +373,7 @@ class JailedWorker:
 
         Called between cells, when somebody asks for variables.
         """
-        if self.tree.keep <= 0 or not self._looks:
+        if self.tree.keep <= 0 or not self.looks:
             return
         self.prepare()
         while nodes := self.tree.unseen()[:LOOKS_AT_ONCE]:
@@ -419,7 +414,7 @@ class JailedWorker:
             nodes = [node for node in given_up if node is not None]
             if not nodes:
                 break
-            if self._looks:
+            if self.looks:
                 self._look(nodes, last=True)
             self.gate.drop(nodes)
 

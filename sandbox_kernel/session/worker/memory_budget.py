@@ -165,10 +165,11 @@ class MemoryBudget(MemoryLimit):
         """
         if (began := time.monotonic()) < self._rest_until:
             return self._others
-        known, self._inner, held = self._inner, {}, set(self.held())
-        for pid in self._jail.meter.members() or tree(self._jail.init_pid):
+        known, members = self._inner, set(self._jail.meter.members() or tree(self._jail.init_pid))
+        self._inner, held = {pid: known[pid] for pid in members & known.keys()}, set(self.held())
+        for pid in members - known.keys():
             with contextlib.suppress(OSError):
-                self._inner[pid] = known.get(pid) or inner_pid(pid)
+                self._inner[pid] = inner_pid(pid)
         self._ours |= {self._jail.init_pid, self._channel.speaker}
         self._ours |= {pid for pid, inner in self._inner.items() if inner in held}
         self._ours &= self._inner.keys()

@@ -225,13 +225,13 @@ _HEIGHT = re.compile(r"<svg\s[^>]{0,1000}?\sheight=[\"']([0-9]{1,5})[0-9.]*(pt)?
 
 def _drawing(data: Mapping[object, object]) -> FrameOutput | None:
     """Return the frame of a drawing that is not plain enough for the page; None where something else is shown."""
-    from sandbox_kernel.untrusted.svg import clean_svg
-
     drawing = _joined(data.get("image/svg+xml"))
     if not isinstance(drawing, str) or "<svg" not in drawing or len(drawing) > MAX_MARKUP:
         return None
     if not {"text/html", "text/markdown"}.isdisjoint(data):  # which a page shows instead
         return None
+    from sandbox_kernel.untrusted.svg import clean_svg
+
     try:
         clean_svg(encodable(drawing))
     except ContentRefused:

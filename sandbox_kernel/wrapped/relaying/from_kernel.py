@@ -12,7 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -218,26 +218,20 @@ def read_message(channel: str, packet: Packet | None) -> KernelMessage:
     return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
 
 
+@dataclass
 class FromKernel:
     """Carries messages out. ``between`` is called between long pieces of work: it hears what front ends have sent."""
 
-    def __init__(
-        self,
-        outside: Outside,
-        widgets: KernelWidgets,
-        requests: Requests,
-        folder: KernelFolder | None,
-        between: Callable[[], None] = lambda: None,
-        lacks: Lacks | None = None,
-    ) -> None:
-        self._between = between
-        self._lacks = lacks or Lacks(None, "")
-        self._outside = outside
-        self._widgets = widgets
-        self._requests = requests
-        self._folder = folder
-        self.outputs = cleaning.OutputCleaner(widgets.gate)
-        outside.closing = self.outputs.closing
+    outside: Outside
+    widgets: KernelWidgets
+    requests: Requests
+    folder: KernelFolder | None
+    between: Callable[[], None] = lambda: None
+    lacks: Lacks = field(default_factory=lambda: Lacks(None, ""))
+
+    def __post_init__(self) -> None:
+        self.outputs = cleaning.OutputCleaner(self.widgets.gate)
+        self.outside.closing = self.outputs.closing
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
@@ -253,7 +247,7 @@ class FromKernel:
             message = read_message(channel, split(frames))
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
-                waits = self._requests.get(message.parent_id) and message.parent_id not in self._requests.ending
+                waits = self.requests.get(message.parent_id) and message.parent_id not in self.requests.ending
                 if message.is_idle and waits:
                     self._held[message.parent_id] = message
                     return
@@ -265,10 +259,10 @@ class FromKernel:
 
     def too_large(self, count: int) -> None:
         """Count messages that were left out for their size; the cell that runs says so, once."""
-        cells = self._requests.cells()
+        cells = self.requests.cells()
         if count and cells and not self._told_too_large:
             self._told_too_large = True
-            self._outside.print_words(cells[0].header, _TOO_LARGE)
+            self.outside.print_words(cells[0].header, _TOO_LARGE)
         self.dropped["too large"] += count
 
     def _let_go(self, unless: str) -> None:
@@ -287,7 +281,7 @@ class FromKernel:
             begin = time.thread_time()
             try:
                 if piece.kind in cleaning.COMMS:
-                    taken = self._widgets.from_kernel(
+                    taken = self.widgets.from_kernel(
                         piece.kind, piece.parent_id, piece.content, piece.metadata, piece.buffers
                     )
                     self.dropped["comm messages"] += not taken
@@ -296,7 +290,7 @@ class FromKernel:
             finally:
                 if piece.kind in _CHECKED:
                     self._count(piece, time.thread_time() - begin)
-            self._between()
+            self.between()
 
     def _count(self, message: KernelMessage, took_s: float) -> None:
         """Count what the host has worked on a message, beyond what messages of its size usually take."""
@@ -304,31 +298,31 @@ class FromKernel:
             size = size_of(message.content) + sum(map(len, message.buffers))
             self._slow_s += max(0.0, took_s - _FREE_S - size / USUAL_PACE)
             if self._slow_s > MAX_SLOW_S:
-                self._outside.print_words(message.parent, _TOO_SLOW)
+                self.outside.print_words(message.parent, _TOO_SLOW)
 
     def _reply(self, message: KernelMessage) -> None:
-        known = self._requests.routes.get(message.parent_id)
+        known = self.requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
             raise BadMessage
         content, begin = message.content, time.thread_time()
 
         def more() -> bool:
-            self._between()
+            self.between()
             return self._slow_s + time.thread_time() - begin <= MAX_SLOW_S
 
         if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
             content = {name: content[name] for name in ("status", "execution_count") if name in content}
         try:
-            asked = self._requests.completions.pop(message.parent_id, None)
+            asked = self.requests.completions.pop(message.parent_id, None)
             clean = cleaning.clean_reply(message.kind, content, asked, more)
         finally:
             self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
-            self._requests.routes.pop(message.parent_id, None)  # a request has one reply
-        elif not self._requests.asked(message.parent_id):
+            self.requests.routes.pop(message.parent_id, None)  # a request has one reply
+        elif not self.requests.asked(message.parent_id):
             raise BadMessage
         if message.kind == "execute_reply" and message.channel == "shell":
-            self._lacks.hear(message.kind, clean)
+            self.lacks.hear(message.kind, clean)
             self._end_of_cell(message)
             if message.parent_id in self._held:
                 self._output(self._held.pop(message.parent_id))
@@ -341,39 +335,39 @@ class FromKernel:
             return
         if message.is_idle:
             for content in self.outputs.take_rest():
-                self._outside.publish("stream", parent, content)
-            self._show_libraries(message, self._widgets.libraries.after(self._cell_of(message)))
+                self.outside.publish("stream", parent, content)
+            self._show_libraries(message, self.widgets.libraries.after(self._cell_of(message)))
             self._tell_lacks(message, is_over=True)
             self._end_of_cell(message)
         if clean is not None:
-            self._lacks.hear(kind, clean)
+            self.lacks.hear(kind, clean)
             if kind == "error":  # the words stand above a traceback, which may be long
                 self.recorder.failed(message.parent_id, clean)
                 self._tell_lacks(message, is_over=False)
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
             self.recorder.record.removed += 1
-            self._outside.print_words(parent, words)
+            self.outside.print_words(parent, words)
 
     def _tell_lacks(self, message: KernelMessage, *, is_over: bool) -> None:
-        if self._requests.get(message.parent_id) is not None:
-            for words in self._lacks.take(is_over=is_over):
-                self._outside.print_words(message.parent, words)
+        if self.requests.get(message.parent_id) is not None:
+            for words in self.lacks.take(is_over=is_over):
+                self.outside.print_words(message.parent, words)
 
     def begin(self, header: cleaning.Table) -> bool:
         """A front end sent a cell: what one cell may do counts from here. Returns whether the kernel may run it."""
         self.recorder.sent(str(header.get("msg_id")))
         self.outputs.begin()
-        self._widgets.begin()
+        self.widgets.begin()
         self._slow_s, self._told_too_large = 0.0, False
-        if self._folder is None:
+        if self.folder is None:
             return True
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
-            for note in self._meanwhile(self._folder.before_cell):
-                self._outside.print_words(header, note)
+            for note in self._meanwhile(self.folder.before_cell):
+                self.outside.print_words(header, note)
         except (SandboxError, OSError) as error:
-            self._outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
+            self.outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
             return not isinstance(error, PolicyViolation)
         return True
 
@@ -382,7 +376,7 @@ class FromKernel:
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work)
             while not wait([done], _HEARD_S).done:
-                self._between()
+                self.between()
             return done.result()
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: cleaning.Table) -> None:
@@ -393,46 +387,46 @@ class FromKernel:
         # Printed text is long, and has texts alone: no number of another form. msgspec takes a tenth of the time.
         content = msgspec.json.encode(clean) if message.kind == "stream" else to_json(clean)
         parts = [*map(to_json, (message.header, message.parent, metadata)), content]
-        self._outside.send_parts(message.channel, routing, parts)
+        self.outside.send_parts(message.channel, routing, parts)
 
     def _is_shown(self, message: KernelMessage, clean: cleaning.Table) -> bool:
         """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
-        libraries, cell, data = self._widgets.libraries, self._cell_of(message), clean.get("data")
+        libraries, cell, data = self.widgets.libraries, self._cell_of(message), clean.get("data")
         if message.kind in cleaning.DISPLAYS and isinstance(data, dict):
             if libraries.take(data):
                 return False
             self._show_libraries(message, libraries.before(data, cell))
-            if self._requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
+            if self.requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
                 self._show_libraries(message, libraries.after(cell))
-            clean["data"], apart = self._widgets.with_state(data)
+            clean["data"], apart = self.widgets.with_state(data)
             known = clean.get("metadata")
             clean["metadata"] = {**(known if isinstance(known, dict) else {}), **apart}
         elif message.kind == "clear_output":
             libraries.cleared(cell)
-        return not self._widgets.takes(message.kind, message.parent_id, clean)
+        return not self.widgets.takes(message.kind, message.parent_id, clean)
 
     def _cell_of(self, message: KernelMessage) -> str:
         """Return what tells this run of a cell from others."""
-        cell = self._requests.get(message.parent_id)
+        cell = self.requests.get(message.parent_id)
         return f"{cell.name if cell is not None else ''} {message.parent_id}"
 
     def _show_libraries(self, message: KernelMessage, libraries: Iterable[ShowOutput]) -> None:
         for library in libraries:
             content = {"data": library.data, "metadata": {}, "transient": {}}
-            self._outside.publish("display_data", message.parent, content)
+            self.outside.publish("display_data", message.parent, content)
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""
-        if self._requests.ends(message.parent_id, message.kind):
+        if self.requests.ends(message.parent_id, message.kind):
             try:
-                kept = self._meanwhile(self._folder.after_cell) if self._folder is not None else ((), [])
+                kept = self._meanwhile(self.folder.after_cell) if self.folder is not None else ((), [])
                 told = list(kernel_words.changed(*kept))
             except (SandboxError, OSError) as error:
                 told = [f"what this cell changed in the folder could not be kept: {error}"]
             for words in told:
-                self._outside.print_words(message.parent, words)
+                self.outside.print_words(message.parent, words)
             self.outputs.end()
-            self._requests.finished(message.parent_id)
+            self.requests.finished(message.parent_id)
 
 
 def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:

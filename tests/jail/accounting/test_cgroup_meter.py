@@ -165,6 +165,21 @@ def test_version_2_counters_are_read_from_the_kernels_own_files(unified: Path) -
     )
 
 
+@pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (8, 0)], ids=["room", "crowded"])
+def test_counters_stay_open_while_the_process_has_room_for_them(
+    most: int, kept: int, unified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: most)
+    leaf, folder = made_leaf(unified)
+    for name in ("memory.events", "memory.peak", "pids.events", "cpu.stat"):
+        (folder / name).write_text("0\n")
+    before = len(os.listdir("/proc/self/fd"))
+    assert [leaf.read(), leaf.read()] == [Reading(peak_bytes=0)] * 2
+    assert len(os.listdir("/proc/self/fd")) == before + kept
+    leaf.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_version_2_counters_that_are_not_there_are_nothing(unified: Path) -> None:
     leaf, folder = made_leaf(unified)
     (folder / "memory.peak").write_text("max\n")

@@ -180,10 +180,10 @@ def test_memory_that_cannot_be_read_for_lack_of_descriptors_ends_nothing(monkeyp
     counted._memory, counted._version = "/group", 2
 
     def usage(error: int) -> int:
-        def refuse(path: str) -> bytes:
+        def refuse(self: object, path: str) -> bytes:
             raise OSError(error, os.strerror(error), path)
 
-        monkeypatch.setattr(meter, "read_once", refuse)
+        monkeypatch.setattr(meter.CgroupMeter, "_text", refuse)
         return counted.usage_bytes()
 
     assert [usage(error) for error in (errno.EMFILE, errno.ENFILE, errno.ENOENT)] == [0, 0, 0]

@@ -121,7 +121,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("--memory 64Q", "--memory '64Q' is not a size"),
         ("--memory 99999999T", "more than any machine has"),
         ("--processes 0", "--processes '0' must be a whole number from 1 upwards"),
-        ("--processes 99999", "--processes '99999': limits.processes must be between"),
+        ("--processes 99999", "--processes '99999': limits.processes must be a whole number between"),
         ("--processes ²", "--processes '²' must be a whole number"),
         ("--output 2T", "--output '2T': at most 16M are kept"),
         ("--output 16385K", "at most 16M are kept"),

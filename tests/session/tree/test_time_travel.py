@@ -175,7 +175,7 @@ def test_a_candidate_that_kills_all_states_is_named_with_the_state_that_is_left(
 def test_wrong_requests_are_refused_and_change_nothing(session: Session, value: Value) -> None:
     session.run("x = 1")
     for wrong in (0, -1, True, "1"):
-        with pytest.raises(InvalidRequest, match="redo takes a number of cells"):
+        with pytest.raises(InvalidRequest, match="the number of cells to redo must be"):
             session.redo(wrong)  # type: ignore[arg-type]
     with pytest.raises(SessionError, match="nothing to redo"):
         session.redo()

@@ -136,7 +136,7 @@ def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(car
     shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
     content = {"status": "ok", "execution_count": 7, "payload": [], "user_expressions": {"a": shown}}
     for name in ("first", "second"):
-        carrier._requests.routes[name] = [b"front end"]
+        carrier.requests.routes[name] = [b"front end"]
         carrier.carry("shell", message("execute_reply", content, {"msg_id": name, "msg_type": "execute_request"}))
     first, second = (each[3] for each in sent.messages if each[0]["msg_type"] == "execute_reply")
     assert ("a" in first["user_expressions"]) is ("a" in second["user_expressions"]) is (each_s < 1)
@@ -146,31 +146,31 @@ def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(car
 
 def test_front_ends_are_heard_between_the_values_and_pages_of_a_reply(carrier, sent):
     heard = []
-    carrier._between = lambda: heard.append(len(sent.messages))
+    carrier.between = lambda: heard.append(len(sent.messages))
     shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
     page = {"source": "page", "data": {"text/plain": "x"}, "start": 0}
     content = {"status": "ok", "payload": [page] * 3, "user_expressions": {"a": shown, "b": shown}}
-    carrier._requests.routes["cell"] = [b"front end"]
+    carrier.requests.routes["cell"] = [b"front end"]
     carrier.carry("shell", message("execute_reply", content))
     assert heard == [0] * 5
     assert len(sent.messages[-1][3]["payload"]) == 3
 
 
 def test_questions_that_nobody_answers_are_bounded_and_an_answer_lets_a_cell_ask_again(carrier, sent):
-    carrier._requests.sent("cell", SentCell(PARENT, [b"front end"]))
-    carrier._requests.routes["cell"] = [b"front end"]
+    carrier.requests.sent("cell", SentCell(PARENT, [b"front end"]))
+    carrier.requests.routes["cell"] = [b"front end"]
     question = message("input_request", {"prompt": "x"})
     for _ in range(from_kernel.MOST_QUESTIONS + 5):
         carrier.carry("stdin", question)
     assert len(sent.messages) == from_kernel.MOST_QUESTIONS
-    carrier._requests.answered()
+    carrier.requests.answered()
     carrier.carry("stdin", question)
     assert len(sent.messages) == from_kernel.MOST_QUESTIONS + 1
 
 
 def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
     heard = []
-    carrier._between = lambda: heard.append(len(sent.messages))
+    carrier.between = lambda: heard.append(len(sent.messages))
     text = f"\x1b[31m{'red' * 1000}\x1b[0m\n" * (3 * from_kernel._PIECE // 3010)
     carrier.carry("iopub", printed(text))
     assert "".join(sent.texts()) == text
@@ -229,5 +229,5 @@ def test_a_cell_is_over_when_both_its_reply_and_its_idle_status_came(kinds):
 def test_front_ends_are_heard_while_the_folder_is_worked_on():
     heard = threading.Event()
     relay = FromKernel.__new__(FromKernel)
-    relay._between = heard.set
+    relay.between = heard.set
     assert relay._meanwhile(lambda: heard.wait(60))
