@@ -218,13 +218,12 @@ def test_apply_all_writes_what_the_list_shows_without_what_stands_apart(lab_with
     folder.mkdir(exist_ok=True)
     open_cells(lab, "apart/apart.ipynb", "%sandbox --here\nfor n in ('a.txt', 'Makefile'): open(n, 'w').write('1')")
     run(lab, 0)
-    waiting = "Sandbox ▾ · 2 changes to apply"
-    expect(tool(lab, "menu")).to_have_text(waiting)
+    expect(tool(lab, "menu")).to_have_text("Sandbox ▾ · 2 changes to apply")
     lab.restart_kernel()
     lab.edit_cell(0, "%sandbox --here\n1")
     expect(tool(lab, "menu")).to_have_text("Sandbox ▾")
     run(lab, 0)
-    expect(tool(lab, "menu")).to_have_text(waiting)  # the kernel before has left them
+    expect(tool(lab, "menu")).to_have_text("Sandbox ▾ · 2 changes to apply")  # the kernel before has left them
     choose(lab, "changes")
     plain = panel(lab).get_by_role("list", name="changes", exact=True).get_by_role("listitem")
     apart = panel(lab).get_by_role("list", name="changes that are not written by Apply all").get_by_role("listitem")
