@@ -175,6 +175,7 @@ def test_what_is_pressed_while_a_cell_runs_is_done_once_and_told_plainly(
     choose(lab, "time")
     expect(states(lab).filter(has_text="x = 2")).to_have_count(1)
     lab.wait_for_idle()
+    lab.select_cell(3)  # a press has made another one the active one
     lab.page.evaluate(start)
     expect(lab.cell(3).locator(".jp-InputPrompt")).to_have_text("[*]:")  # what it printed before is still there
     panel(lab).get_by_role("button", name="Undo").click()
