@@ -29,17 +29,20 @@ from sandbox_kernel.agent.http_server import UNAUTHORIZED, has_token, server_con
 from sandbox_kernel.agent.mcp.toolbox import BoxBackend
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, NoteKind, Status
+from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.util.wire import BadMessage, decode, no_key_twice
+from sandbox_kernel.workspace.changes import MAX_CHANGES
 from sandbox_kernel.workspace.given_grants import GivenGrants
+from sandbox_kernel.workspace.tree.paths import folders_above
 
 #: Names of languages in SandboxFusion that are others here.
 _NAMES = {"nodejs": "javascript", "bash": "command", "R": "r"}
 #: The most files that one request may bring or fetch, and the most arguments.
 MAX_FILES = 1000
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
-_Texts = Annotated[tuple[str, ...], Meta(max_length=MAX_FILES)]
+_Texts = Annotated[tuple[Annotated[str, Meta(pattern=r"^[^\ud800-\udfff]*\Z")], ...], Meta(max_length=MAX_FILES)]
 
 
 class RunCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -387,17 +390,19 @@ class RunQueue:
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:
     """Return the files that were asked for, as the program left them; one that is missing or too large is left out."""
-    gone = {change.renamed_from or change.path for change in result.changes if change.kind in ("deleted", "renamed")}
+    unseen = len(result.changes) >= MAX_CHANGES or has_note(result.notes, NoteKind.UNSEEN_CHANGES)
     brought = {posixpath.normpath(name): data for name, data in (asked.files or {}).items() if data is not None}
+    touched = {path for each in result.changes for path in (each.path, each.renamed_from)}
     found: dict[str, bytes] = {}
     for name in asked.fetch_files:
         path = posixpath.normpath(name)
         try:
             data = box.read_file(name)
         except (SandboxError, OSError):
-            if path not in brought or any(path == each or path.startswith(f"{each}/") for each in gone):
+            # The sandbox keeps what the program changed, but no links, nothing of a run that was ended, not too many.
+            if unseen or path not in brought or not touched.isdisjoint((path, *folders_above(path))):
                 continue
-            data = brought[path]  # the sandbox keeps only what the program changed
+            data = brought[path]
         if sum(map(len, found.values())) + len(data) <= MAX_FETCHED_BYTES:
             found[name] = data
     return found

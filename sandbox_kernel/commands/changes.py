@@ -113,8 +113,8 @@ def _title(place: ChangesPlace) -> str:
 def _show(said: ChangesAnswer) -> None:
     for change in said.changes:
         say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
-    if said.left_out:
-        names = " ".join(shlex.quote(display_name(path)) for path in said.left_out)
+    if said.left_out:  # a program chose the names: none of them is an option
+        names = " ".join(shlex.quote(display_name(f"./{path}" if path[0] == "-" else path)) for path in said.left_out)
         say(f"  written only when they are named: sandbox-kernel changes --apply {names}", to=sys.stdout)
     if said.why:
         say(f"  {said.why}: sandbox-kernel changes --apply .", to=sys.stdout)

@@ -27,7 +27,7 @@ from sandbox_kernel.commands.shared import (
 )
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.model import MAX_CODE_BYTES, ExecResult, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.policy.written_folders import open_host_file
 from sandbox_kernel.receipt import describe_isolation
@@ -119,10 +119,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _program(name: str) -> bytes:
     if name == "-":
-        return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read(MAX_CODE_BYTES + 1)
     try:
         with open(name, "rb") as file:
-            return file.read()
+            return file.read(MAX_CODE_BYTES + 1)  # one that is longer is refused
     except OSError as error:
         raise InvalidRequest(f"program {name!r} cannot be read: {error.strerror}; give a FILE, or -c CODE") from None
 

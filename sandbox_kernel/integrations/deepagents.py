@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import uuid
 from collections.abc import Callable, Mapping
@@ -65,9 +66,6 @@ def _tried(work: Callable[..., bytes | None], path: str, *data: bytes) -> tuple[
         return None, "invalid_path"
     try:
         return work(path, *data), None
-    except FileNotFoundError:
-        return None, "file_not_found"
-    except IsADirectoryError:
-        return None, "is_directory"
-    except OSError:
-        return None, "permission_denied"
+    except OSError as error:
+        words = {errno.ENOENT: "file_not_found", errno.EISDIR: "is_directory"}
+        return None, words.get(error.errno or 0, "permission_denied")

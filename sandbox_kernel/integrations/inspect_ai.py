@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Literal, overload
 
 from inspect_ai.util import (
@@ -98,6 +99,8 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await asyncio.to_thread(self._machine.read, file, most)
-        except ValueError as error:
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, str(error)) from None
         return data.decode() if text else data

@@ -5,14 +5,17 @@ It is one command session: files stay from command to command, variables and the
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
+import os
 import shlex
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
 from sandbox_kernel.jail.walls import WORK
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult, Status
@@ -21,8 +24,9 @@ from sandbox_kernel.session.open_session import open_session
 
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
 _TRANSFER = ".machine"
-#: Exit codes of the shell functions below, and the errors they mean.
-_DIRECTORY, _MISSING, _DENIED = 21, 22, 23
+#: Exit codes of the shell functions below, and the errors they mean; every other code is a denial.
+_DIRECTORY, _MISSING, _DENIED, _LONG = 21, 22, 23, 24
+_ERRORS = {_DIRECTORY: errno.EISDIR, _MISSING: errno.ENOENT, _LONG: errno.EFBIG}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,8 @@ class SandboxMachine:
             source = ""
             if stdin is not None:
                 source = f"{_TRANSFER}/{next(self._numbers)}"
-                self._session.write_file(source, stdin.encode() if isinstance(stdin, str) else stdin)
+                with _in_transfer(source):
+                    self._session.write_file(source, stdin.encode() if isinstance(stdin, str) else stdin)
             # The file of its standard input goes when it is open.
             taken = f"rm -f {source}; " if source else ""
             cell = f"cd {WORK}; {{ {taken}( {code} ); }} < {source or '/dev/null'}{' 2>&1' if together else ''}"
@@ -104,19 +109,19 @@ class SandboxMachine:
         self._check(done, path)
 
     def read(self, path: str, most_bytes: int = 1 << 62) -> bytes:
-        """Return a file. Relative paths begin at ``/box``. Raises the ``OSError`` of ``open``, or ``ValueError``."""
+        """Return a file. Relative paths begin at ``/box``. Raises the ``OSError`` of ``open``, or ``EFBIG``."""
+        most = min(most_bytes, self.size.disk_mb * MIB)  # a program may make a sparse file of it meanwhile
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
             done = self.run(
                 f"[ ! -d {source} ] || exit {_DIRECTORY}; [ -e {source} ] || exit {_MISSING}; "
-                f"[ -r {source} ] || exit {_DENIED}; mkdir -p {_TRANSFER}; size=$(stat -Lc %s -- {source}); "
-                f"echo $size; [ $size -gt {most_bytes} ] || cat -- {source} > {name}"
+                f"[ -r {source} ] || exit {_DENIED}; [ $(stat -Lc %s -- {source}) -le {most} ] || exit {_LONG}; "
+                f"mkdir -p {_TRANSFER}; cat -- {source} > {name}"
             )
             self._check(done, path)
-            if int(done.stdout) > most_bytes:
-                raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
             try:
-                return self._session.read_file(name, max_bytes=most_bytes)
+                with _in_transfer(path):
+                    return self._session.read_file(name, max_bytes=most)
             finally:
                 self._session.run(f"rm -f {WORK}/{name}")
 
@@ -128,12 +133,18 @@ class SandboxMachine:
 
     @staticmethod
     def _check(done: ExecResult, path: str) -> None:
-        if done.exit_code == _DIRECTORY:
-            raise IsADirectoryError(21, "is a directory", path)
-        if done.exit_code == _MISSING:
-            raise FileNotFoundError(2, "no such file or directory", path)
         if not done.ok:
-            raise PermissionError(13, f"permission denied: {done.stderr.strip()[-200:]}", path)
+            number = _ERRORS.get(done.exit_code or 0, errno.EACCES)
+            raise OSError(number, f"{os.strerror(number)}: {done.stderr.strip()[-200:]}".rstrip(": "), path)
+
+
+@contextlib.contextmanager
+def _in_transfer(path: str) -> Iterator[None]:
+    """What a program puts in the way of a file, or makes of it meanwhile, is an error that frameworks expect."""
+    try:
+        yield
+    except (ExecutionFailed, InvalidRequest, PathTraversal) as error:
+        raise PermissionError(errno.EACCES, str(error), path) from None
 
 
 def ended(result: ExecResult, timeout: float) -> tuple[int, str]:

@@ -160,5 +160,5 @@ def _value(result: ExecResult) -> object:
         return shown[-1]
     try:
         return ast.literal_eval(shown[-1])
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return shown[-1]

@@ -158,6 +158,7 @@ class SafeClient:
             self._tls = verifying_context(self._ca_file)
         tls = self._tls if target.scheme == "https" else None
         reader, writer = await connect(pinned, self.policy.connect_timeout_s, tls)
+        address, *_ = writer.get_extra_info("peername") or pinned.addresses  # TLS forgets it when the server closes
         try:
             http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
             head = h11.Request(method=request.method, target=target.path, headers=_wire_headers(sent, target))
@@ -165,7 +166,7 @@ class SafeClient:
                 writer.write(http.send(event) or b"")
             with contextlib.suppress(OSError):  # a server may answer and close before it has read the whole request
                 await writer.drain()
-            return await self._read(request, target, http, reader), writer.get_extra_info("peername")[0]
+            return await self._read(request, target, http, reader), address
         except (h11.ProtocolError, OSError) as error:
             why = str(error)[:200] or type(error).__name__
             raise FetchError(f"the exchange with {target.endpoint} failed: {why}") from None
@@ -178,6 +179,7 @@ class SafeClient:
         most = self.policy.max_response_body_bytes
         status, headers, body = 0, Headers(), bytearray()
         while not isinstance(event := http.next_event(), h11.EndOfMessage):
+            await asyncio.sleep(0)  # what has arrived may be thousands of pieces, and others wait
             if event is h11.NEED_DATA:
                 http.receive_data(await reader.read(_CHUNK))
             elif isinstance(event, h11.Response):

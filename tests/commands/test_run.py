@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.commands.run import _program
+from sandbox_kernel.model import MAX_CODE_BYTES
 from tests.test_cli import ROOT, cli
 from tests.workspace.overlay.conftest import project as project
 
@@ -43,7 +45,9 @@ def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_pat
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_apply_without_a_folder_is_refused() -> None:
+def test_apply_without_a_folder_is_refused_and_of_a_long_program_only_the_begin_is_read() -> None:
+    os.truncate(os.open("sparse.py", os.O_CREAT | os.O_WRONLY), 1 << 28)
+    assert len(_program("sparse.py")) == MAX_CODE_BYTES + 1
     done = cli("run", "--apply", "-c", "1")
     assert done.returncode == 2 and b"add --here" in done.stderr
 

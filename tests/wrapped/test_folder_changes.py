@@ -9,6 +9,8 @@ import psutil
 import pytest
 
 from sandbox_kernel.cli import main
+from sandbox_kernel.commands.changes import _show
+from sandbox_kernel.wrapped.folder_changes import ChangesAnswer
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +118,9 @@ def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts
         start("provided")
 
 
-def test_the_list_says_which_folder_a_kernel_works_on(wrap, capsys):
+def test_the_list_says_which_folder_a_kernel_works_on_and_a_name_is_no_option_of_its_line(wrap, capsys):
+    _show(ChangesAnswer(left_out=("--folder=other", "a b")))
+    assert capsys.readouterr().out.endswith("--apply ./--folder=other 'a b'\n")
     wrap("python3", "--here", as_name="listed-here")
     assert main(["wrapped"]) == 0
     assert "works on: the folder of the notebook, copy-on-write (sandbox-kernel changes)" in capsys.readouterr().out

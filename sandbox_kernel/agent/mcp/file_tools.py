@@ -30,7 +30,8 @@ _BY_USER = (
     "to write with: git apply FILE"
 )
 _Path = Annotated[str, Meta(description="Path in the shared folder, for example data/a.csv.")]
-_Paths = Annotated[list[str] | None, Meta(description="Files or folders; all without it.")]
+_Some = Annotated[list[str], Meta(max_length=_MOST_LISTED)]
+_Paths = Annotated[_Some | None, Meta(description="Files or folders; all without it.")]
 
 
 class FileTools:

@@ -176,6 +176,7 @@ async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> N
 
 async def _upload(link: Link, http: h11.Connection, onward: h11.Connection) -> None:
     while True:
+        await asyncio.sleep(0)  # what has arrived may be thousands of pieces, and others wait
         try:
             event = http.next_event()
         except h11.RemoteProtocolError as error:
@@ -199,6 +200,7 @@ async def _upload(link: Link, http: h11.Connection, onward: h11.Connection) -> N
 
 async def _download(link: Link, http: h11.Connection, onward: h11.Connection) -> None:
     while True:
+        await asyncio.sleep(0)
         event = onward.next_event()
         if event is h11.NEED_DATA:
             onward.receive_data(await link.receive(far=True))

@@ -15,10 +15,12 @@ import json
 import math
 import os
 import shlex
+import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum, unique
 from html import escape
+from itertools import takewhile
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
@@ -42,6 +44,8 @@ MIME = "application/vnd.sandbox-kernel.rights+json"
 YES = "allow"
 #: The most rights that a user is asked for at once, and characters of one: what is allowed has been shown as a whole.
 MOST_ASKED, MOST_SHOWN = 50, 2000
+#: How long the cells of a notebook are looked through, in seconds of a processor: each may name policy files to read.
+SURVEY_S = 2.0
 #: Notebooks whose answers are remembered (the longest unused go first), and rights of one notebook.
 MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
 _MOST_BYTES = 4 << 20
@@ -196,7 +200,8 @@ class LineRights:
         lacking: tuple[str, ...] = ()
         rows: list[object] = []
         means = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
-        for number, text in enumerate(cells, 1):
+        until = time.thread_time() + SURVEY_S  # the other cells ask when they run
+        for number, text in enumerate(takewhile(lambda _: time.thread_time() < until, cells), 1):
             rights: tuple[str, ...] = ()
             with contextlib.suppress(SandboxError):  # the kernel refuses such a cell
                 rights = self.lacking(parse_cell(text, before), before)

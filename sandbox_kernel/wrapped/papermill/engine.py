@@ -94,7 +94,7 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
         """Return the kernel's name. Raises for a kernel with rights that the notebook chose, and not the caller."""
         found = super().nb_kernel_name(nb, name)
         spec = AsyncKernelManager(kernel_name=found).kernel_spec
-        if not name and spec is not None and starts_us(spec.argv) and _has_rights(spec):
+        if not name and spec is not None and _has_rights(spec):
             raise InvalidRequest(f"the notebook asks for kernel {found!r}, which has rights of its own: add -k {found}")
         return found
 
@@ -140,8 +140,9 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
 
 
 def _has_rights(spec: Any) -> bool:
-    if set(spec.env) - {LINES_VARIABLE}:
-        return True
+    own = set(spec.env) - {LINES_VARIABLE}  # of any kernel: they may be secrets, and files that they name are shown
+    if own or not starts_us(spec.argv):
+        return bool(own)
     if is_sandbox_kernel(spec.argv):
         return any(word.startswith("--") for word in spec.argv)
     try:

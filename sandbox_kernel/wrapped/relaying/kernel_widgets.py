@@ -157,6 +157,6 @@ class KernelWidgets:
             sent = self._gated.received(page, content.get("data"), buffers)
             if sent is not None and len(self._delivered) < MAX_WAITING:
                 message_id = uuid.uuid4().hex
-                self._delivered[message_id] = _Delivered(page=page, name=sent.message.message_id)
                 inside: Table = {"comm_id": sent.message.comm_id, "data": sent.message.data}
-                self._deliver(message_id, inside, sent.message.buffers)
+                self._deliver(message_id, inside, sent.message.buffers)  # not done for what JSON cannot hold
+                self._delivered[message_id] = _Delivered(page=page, name=sent.message.message_id)

@@ -30,16 +30,17 @@ RUN: tuple[str, dict[str, object]] = (
 
 def test_an_agent_sees_and_drops_what_it_changed(project: Path) -> None:
     with Sandbox(here=project) as box:
-        _, seen, wrong, dropped = answers(
+        _, seen, wrong, many, dropped = answers(
             box,
             False,
             RUN,
             ("folder_changes", {"paths": ["data"]}),
             ("folder_changes", {"paths": "data"}),
+            ("folder_changes", {"paths": ["data"] * 501}),
             ("discard_changes", {"paths": ["n.txt"]}),
         )
         assert "+3,4" in seen["patch"] and len(seen["changes"]) == 2
-        assert wrong["status"] == "error"
+        assert wrong["status"] == many["status"] == "error"
         assert [row["path"] for row in dropped["changes"]] == ["n.txt"]
         assert "apply_changes" not in Toolbox(box).tools
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"

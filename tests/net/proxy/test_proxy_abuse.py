@@ -1,8 +1,10 @@
 """A hostile program against the proxy, with raw sockets: N06, N09 and N10 of the attack list."""
 
+import asyncio
 import contextlib
 import socket
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import h11
@@ -11,6 +13,8 @@ import pytest
 from sandbox_kernel.model.result import MOST_VIOLATION_TEXT
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import ProxyLimits
+from sandbox_kernel.net.safe_client import SafeClient
+from sandbox_kernel.util.loop_thread import NETWORK
 
 
 @pytest.mark.attack("N06", "network")
@@ -116,23 +120,16 @@ def test_a_smuggled_or_malformed_request_never_reaches_the_server(site, open_doo
 
 
 @pytest.mark.attack("N10", "network")
-def test_a_pipelined_second_request_is_never_sent(site, open_door):
+def test_nothing_behind_the_first_request_of_a_connection_is_ever_sent(site, open_door):
+    site.routes["/"] = lambda seen: site.reply(200, seen.body + b"|" + seen.rest)
     door = open_door(site.policy())
-    with door.connect() as connection:
-        connection.sendall(door.get(site.url()) + door.get("http://evil.test/") + door.get(site.url("/second")))
-        answer = door.read_all(connection)
-    assert answer.count(b"HTTP/1.1 ") == 1
-    assert [(seen.line, seen.rest) for seen in site.seen] == [("GET / HTTP/1.1", b"")]
-
-
-@pytest.mark.attack("N10", "network")
-def test_bytes_after_the_declared_body_are_never_sent(site, open_door):
-    site.routes["/echo"] = lambda seen: site.reply(200, seen.body + b"|" + seen.rest)
-    door = open_door(site.policy())
-    smuggled = (
-        f"POST {site.url('/echo')} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET /evil HTTP/1.1\r\n\r\n"
-    )
-    assert door.talk(smuggled.encode()).endswith(b"\r\n\r\nbody|")
+    for first, body in (
+        (door.get(site.url()), b""),
+        (door.post(site.url(), "Content-Length: 4", body=b"body"), b"body"),
+    ):
+        answer = door.talk(first + door.get("http://evil.test/") + door.get(site.url("/second")))
+        assert answer.count(b"HTTP/1.1 ") == 1 and answer.endswith(b"\r\n\r\n" + body + b"|")
+    assert [seen.line for seen in site.seen] == ["GET / HTTP/1.1", "POST / HTTP/1.1"]
 
 
 @pytest.mark.attack("N10", "network")
@@ -207,6 +204,32 @@ def test_a_flood_of_connections_waits_in_the_queue_of_its_own_jail(site, open_do
         with pytest.raises(BlockingIOError):
             waiting.recv(1)
     assert len(site.seen) == 4
+
+
+@pytest.mark.attack("N10", "network")
+@pytest.mark.parametrize("way", ["upload", "download", "fetch"])
+def test_others_have_their_turn_between_the_small_pieces_of_one_connection(site, open_door, names, monkeypatch, way):
+    turn, pieces, read = 0, Counter(), h11.Connection.next_event
+
+    async def turns():
+        nonlocal turn
+        while turn := turn + 1:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(h11.Connection, "next_event", lambda http: pieces.update([turn]) or read(http))
+    body, interim = b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n", b"HTTP/1.1 102 Wait\r\n\r\n" * 2000 * (way != "upload")
+    site.routes["/"] = interim + b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    beside, door = NETWORK.start(turns()), open_door(site.policy())
+    if way == "fetch":
+        SafeClient(site.policy(), names).fetch(site.url())
+    else:
+        door.talk(
+            door.get(site.url())
+            if way == "download"
+            else door.post(site.url(), "Transfer-Encoding: chunked", body=body)
+        )
+    beside.cancel()
+    assert pieces.total() > 2000 and max(pieces.values()) < 10
 
 
 @pytest.mark.attack("N10", "network")

@@ -243,6 +243,13 @@ def test_what_cannot_be_shown_as_a_whole_is_not_asked_for(notebook: Notebook) ->
     assert asked == []
 
 
+def test_a_notebook_is_looked_through_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_rights, "SURVEY_S", 0.01)
+    (tmp_path / "slow.toml").write_text("#\n" * 30_000 + "allowNetwork = true")
+    found = LineRights(LineSetting.ASK).survey([f"%sandbox --policy {tmp_path}/slow.toml"] * 50, DEFAULTS)
+    assert len(str(found["cells"])) < 2000, "the other cells ask when they run"
+
+
 def test_a_word_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LineRights().setting is LineSetting.ASK
     monkeypatch.setenv(LINES_VARIABLE, "none")

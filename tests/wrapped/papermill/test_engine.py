@@ -176,7 +176,7 @@ def test_of_the_settings_of_wrapped_kernels_only_the_two_limits_give_no_right():
     assert {name for name, option in BY_SETTING.items() if option.harmless} == {"memory", "timeout"}
 
 
-@pytest.mark.parametrize("own", ["wrapped", "installed"])
+@pytest.mark.parametrize("own", ["wrapped", "installed", "plain"])
 def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, monkeypatch, own):
     from sandbox_kernel.notebook.kernelspec import install
     from sandbox_kernel.wrapped.papermill.engine import SandboxEngine
@@ -184,17 +184,14 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     mount = f"{tmp_path}:/p"
     for name, words in (("broad", (mount,)), ("narrow", ())):
-        if own == "wrapped":
-            options = [
-                "-m",
-                LAUNCHER,
-                "-f",
-                "{connection_file}",
-                *WrapOptions(command=("x", "--y"), memory_mb=300, mounts=tuple(map(parse_mount, words))).to_arguments(),
-            ]
+        if own != "installed":
+            made = WrapOptions(command=("x", "--y"), memory_mb=300, mounts=tuple(map(parse_mount, words)))
+            options = ["-m", LAUNCHER, "-f", "{connection_file}", *made.to_arguments()]
             folder = tmp_path / "data" / "kernels" / name
             folder.mkdir(parents=True)
             spec = {"argv": ["python", *options], "display_name": name, "language": "python"}
+            if own == "plain":  # its variables may be secrets
+                spec |= {"argv": ["python", "{connection_file}"], "env": {"TOKEN": "x"} if words else {}}
             (folder / "kernel.json").write_text(json.dumps(spec))
         else:
             install(name, name, None, options=f"--mount={mount}" if words else None, lines="locked")
