@@ -49,10 +49,11 @@ export function wordsForIsolation(value) {
   return Object.hasOwn(ISOLATION, value) ? ISOLATION[value] : value;
 }
 
-// Whether a receipt among the outputs of a cell says that files were changed; `outputs` is JupyterLab's model of them.
+// Whether a receipt among the outputs of a cell says that files were changed, or has a note: changes of the kernel before
+// are told in one. `outputs` is JupyterLab's model of them.
 export function changedFiles(outputs) {
-  const receipts = Array.from({ length: outputs?.length ?? 0 }, (_none, index) => table(outputs.get(index).metadata[MIME]));
-  return receipts.some(({ changed_files: changed }) => whole(changed) > 0);
+  const shown = Array.from({ length: outputs?.length ?? 0 }, (_none, index) => outputs.get(index));
+  return shown.some(({ data, metadata }) => whole(table(metadata[MIME]).changed_files) > 0 || table(data[MIME]).notes?.length > 0);
 }
 
 // Returns {tone, slim, ending, language, isolation, meters, rows, changed, refused, notes}: all that a receipt shows, in

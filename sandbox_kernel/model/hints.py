@@ -174,24 +174,18 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
         for path in re.findall(pattern, said):  # any name, because it is one beside the notebook
             inner = path.removeprefix(_WORK)
             absolute = bool(stumble.folder) and inner.startswith(f"{stumble.folder}/")
-            if pattern in _DENIED and not absolute:
-                continue
-            if absolute:
-                inner = os.path.relpath(inner, stumble.folder)
-            plain = os.path.normpath(inner)
-            if inner.startswith("/") or plain.split("/")[0] in ("..", ".") or not stumble.beside(plain):
-                continue
-            return [_beside(plain, result, stumble, absolute=absolute)]
+            plain = os.path.relpath(inner, stumble.folder) if absolute else os.path.normpath(inner)
+            elsewhere = plain.split("/")[0] in ("", "..", ".") or (pattern in _DENIED and not absolute)
+            if not elsewhere and stumble.beside(plain):
+                return [_beside(plain, result, stumble, absolute=absolute)]
     return []
 
 
 def _hidden_file(said: str, stumble: Stumble) -> list[Note]:
     """Return the hint for a file that programs never see in a folder of the user, whether it is there or not."""
-    for pattern in _MISSING_FILE if stumble.hidden is not None else ():
-        for path in _names(pattern, said):
-            plain = os.path.normpath(path.removeprefix(_WORK))
-            if plain.startswith(("/", "..")) or stumble.hidden is None or not stumble.hidden(plain):
-                continue
+    paths = [os.path.normpath(path.removeprefix(_WORK)) for pattern in _MISSING_FILE for path in _names(pattern, said)]
+    for plain in paths:
+        if stumble.hidden is not None and not plain.startswith(("/", "..")) and stumble.hidden(plain):
             return [notes.hint_hidden(stumble.write("--env", "NAME=VALUE"), plain)]
     return []
 
@@ -206,18 +200,20 @@ def _not_renamed(said: str) -> list[Note]:
 
 
 def _closed_place(said: str, stumble: Stumble) -> list[Note]:
-    """Return the hint for a path that the walls deny, or that can only be read."""
-    for pattern in (*_READ_ONLY, *_DENIED):
+    """Return the hint for a path that the walls deny or do not show, or that can only be read."""
+    for pattern in (*_READ_ONLY, *_DENIED, *_MISSING_FILE):
         if (place := next(iter(_names(pattern, said)), None)) is not None and not place.startswith(_WORK):
             names = place.strip("/").split("/")
             top = f"/{names[0]}" if len(names) > 1 else "/"
-            if pattern in _DENIED and top in _KERNEL_PLACES:
+            missing, writes = pattern in _MISSING_FILE, pattern in _READ_ONLY
+            elsewhere = place.startswith(("/", "../")) and not is_own_place(top)  # what is there is not looked up
+            if (missing and not elsewhere) or (pattern in _DENIED and top in _KERNEL_PLACES):
                 continue
-            writes = pattern in _READ_ONLY
-            mount = f"policy.mount(HOST, '{top}'{', writable=True' if writes else ''})"
-            option = f"HOST:{top}{':rw' if writes else ''}"
+            inside = "/data" if missing else top
+            mount = f"policy.mount(HOST, '{inside}'{', writable=True' if writes else ''})"
+            option = f"HOST:{inside}{':rw' if writes else ''}"
             write = "" if is_own_place(top) else stumble.write("--mount", option, library=mount)
-            return [notes.hint_place(write, top)]
+            return [notes.hint_place(write, place if missing else top)]
     return []
 
 

@@ -22,13 +22,10 @@ def refused_packets(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/net/snmp") as file:
             lines = [line.split() for line in file]
-        pairs = [
-            pair
-            for names, values in zip(lines[::2], lines[1::2], strict=False)
-            for pair in zip(names, values, strict=False)
-        ]
         with open(f"/proc/{pid}/net/snmp6") as file:
-            pairs += [(name, value) for name, value in map(str.split, file)]
+            pairs = [(name, value) for name, value in map(str.split, file)]
+        for names, values in zip(lines[::2], lines[1::2], strict=False):
+            pairs += zip(names, values, strict=False)
         return sum(int(value) for name, value in pairs if name in _REFUSED)
     except (OSError, ValueError):
         return 0
@@ -40,7 +37,7 @@ class Lacks:
     def __init__(self, refused: Callable[[], int] | None, folder: str, wraps: str = "") -> None:
         self._refused, self._folder, self._line = refused, folder, f"sandbox-kernel wrap {wraps or 'NAME'}"
         self._before = 0 if refused is None else refused()
-        self._said, self._failed = "", False
+        self._said, self._failed, self._told = "", False, False
 
     def hear(self, kind: str, content: Mapping[str, object]) -> None:
         """Take in a cleaned message of the running cell."""
@@ -48,15 +45,14 @@ class Lacks:
         trace = content.get("traceback")
         parts = [content.get("evalue"), content.get("text") if content.get("name") == "stderr" else ""]
         parts += trace[-50:] if isinstance(trace, list) else []
-        self._said = "\n".join([self._said, *(part[-_SEARCHED:] for part in parts if isinstance(part, str))])[
-            -_SEARCHED:
-        ]
+        heard = [self._said, *(part[-_SEARCHED:] for part in parts if isinstance(part, str))]
+        self._said = "\n".join(heard)[-_SEARCHED:]
 
-    def take(self) -> Iterator[str]:
-        """The cell is over: yield what to say of it."""
+    def take(self, *, is_over: bool) -> Iterator[str]:
+        """The cell is over, or its error is about to be shown: yield what to say of it, once."""
         before, self._before = self._before, 0 if self._refused is None else self._refused()
-        said, failed = self._said, self._failed
-        self._said, self._failed = "", False
+        said, failed = self._said, self._failed and not self._told
+        self._said, self._failed, self._told = "", False, not is_over
         if not failed:
             return
         if self._before > before:

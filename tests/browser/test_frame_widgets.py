@@ -113,17 +113,19 @@ def test_a_figure_is_drawn_as_before_when_the_cell_that_changed_it_is_rolled_bac
     expect(title).to_have_text("before")
 
 
-def test_a_widget_that_a_callback_draws_gets_its_code_also_in_an_older_frame(lab: LabPage) -> None:
+@pytest.mark.parametrize("made", ["", "\nplt.figure()"], ids=["by the callback", "before"])
+def test_a_widget_that_a_callback_draws_gets_its_code_also_in_an_older_frame(lab: LabPage, made: str) -> None:
     need(importlib.util.find_spec("ipympl"), "ipympl is not installed")
     draw = "import ipywidgets, matplotlib.pyplot as plt\n@ipywidgets.interact(k=(1, 20))\ndef draw(k=3): plt.plot([0, k]); plt.show()"
-    lab.server.write_notebook(
-        "older.ipynb", notebook_of(*map(code_cell, [draw, "%matplotlib widget"]), kernel="sandbox")
-    )
+    cells = map(code_cell, [draw, f"%matplotlib widget{made}"])
+    lab.server.write_notebook("older.ipynb", notebook_of(*cells, kernel="sandbox"))
     lab.open("older.ipynb")
     lab.command("notebook:run-cell")
     expect(inner(lab, 0).locator("img")).to_be_visible()
     lab.select_cell(1)
     lab.command("notebook:run-cell")
+    if made:  # until the frame has waited for the code in vain
+        lab.page.wait_for_event("console", lambda message: "is not in this frame" in message.text)
     handle = inner(lab, 0).locator(".noUi-handle")
     handle.click()
     lab.page.keyboard.press("ArrowRight")

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.resources
-import io
 import json
 import os
 import platform
@@ -230,9 +229,8 @@ class WasmLanguages:
 
 def _figures(archive: str) -> dict[str, bytes]:
     """Return the data files of matplotlib, which are an archive in the library's."""
-    with zipfile.ZipFile(archive) as library:
-        with zipfile.ZipFile(io.BytesIO(library.read(f"{_FIGURE_DATA}.zip"))) as data:
-            return {f"{_FIGURES}/{name}": data.read(name) for name in data.namelist() if not name.endswith("/")}
+    with zipfile.ZipFile(archive) as whole, whole.open(f"{_FIGURE_DATA}.zip") as inner, zipfile.ZipFile(inner) as data:
+        return {f"{_FIGURES}/{name}": data.read(name) for name in data.namelist() if not name.endswith("/")}
 
 
 def module_of(guest: WasmLanguage) -> WasmLanguage:

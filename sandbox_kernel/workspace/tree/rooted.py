@@ -130,9 +130,8 @@ class Rooted:
         """Make or replace a file, parents included; a link or FIFO at the path is replaced too."""
         if not isinstance(data, bytes | bytearray):
             raise InvalidRequest(f"content of {shown(path)} must be bytes, got {type(data).__name__}; encode it first")
-        with self.replacing(path, mode) as fd:
-            with explained("write", path):
-                write_all(fd, data)
+        with self.replacing(path, mode) as fd, explained("write", path):
+            write_all(fd, data)
 
     @contextmanager
     def replacing(self, path: str | Names, mode: int = 0o644) -> Iterator[int]:

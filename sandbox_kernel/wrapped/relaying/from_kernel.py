@@ -337,18 +337,22 @@ class FromKernel:
             for content in self.outputs.take_rest():
                 self.outside.publish("stream", parent, content)
             self._show_libraries(message, self.widgets.libraries.after(self._cell_of(message)))
-            if self.requests.get(message.parent_id) is not None:
-                for words in self.lacks.take():
-                    self.outside.print_words(parent, words)
+            self._tell_lacks(message, is_over=True)
             self._end_of_cell(message)
-        elif kind == "error" and clean is not None:
-            self.recorder.failed(message.parent_id, clean)
         if clean is not None:
             self.lacks.hear(kind, clean)
+            if kind == "error":  # the words stand above a traceback, which may be long
+                self.recorder.failed(message.parent_id, clean)
+                self._tell_lacks(message, is_over=False)
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
             self.recorder.record.removed += 1
             self.outside.print_words(parent, words)
+
+    def _tell_lacks(self, message: KernelMessage, *, is_over: bool) -> None:
+        if self.requests.get(message.parent_id) is not None:
+            for words in self.lacks.take(is_over=is_over):
+                self.outside.print_words(message.parent, words)
 
     def begin(self, header: cleaning.Table) -> bool:
         """A front end sent a cell: what one cell may do counts from here. Returns whether the kernel may run it."""

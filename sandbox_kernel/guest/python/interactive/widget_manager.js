@@ -75,16 +75,14 @@
     if (number > 231) return `rgb(${Array(3).fill(8 + 10 * (number - 232)).join()})`;
     return `rgb(${[36, 6, 1].map((step) => [0, 95, 135, 175, 215, 255][Math.floor((number - 16) / step) % 6]).join()})`;
   };
+  const STYLES = { 1: { fontWeight: 'bold' }, 3: { fontStyle: 'italic' }, 4: { textDecoration: 'underline' }, 22: { fontWeight: '' } };
   const coloured = (sequence, style) => {
     const codes = sequence.split(';').map(Number);
     while (codes.length) {
       const code = codes.shift();
       const part = code >= 40 && code < 50 || code >= 100 ? 'background' : 'color';
       if (code === 0) for (const name of Object.keys(style)) delete style[name];
-      else if (code === 1) style.fontWeight = 'bold';
-      else if (code === 3) style.fontStyle = 'italic';
-      else if (code === 4) style.textDecoration = 'underline';
-      else if (code === 22) delete style.fontWeight;
+      else if (code in STYLES) Object.assign(style, STYLES[code]);
       else if (code === 39 || code === 49) delete style[part];
       else if (code === 38 || code === 48) {
         const kind = codes.shift();
@@ -146,6 +144,7 @@
       // Code that is newer than this frame: the models wait for it, and then take what they were told meanwhile.
       const made = root.appendChild(document.createElement('div'));
       Promise.all(newer.map(([, sha256]) => library(sha256)))
+        .then(makeAgain)
         .then(() => until(() => handled.size === 0))
         .catch(nothing)
         .then(() => made.parentNode !== root || place(widget.model_id, made));
@@ -237,7 +236,7 @@
     const message = { content: { comm_id, target_name, data }, metadata, buffers: buffers.map((part) => new DataView(part)), ...header(msg) };
     if (msg_type === 'comm_open') {
       if (comms.has(comm_id)) return;
-      const comm = new Comm(target_name, comm_id);
+      const comm = Object.assign(new Comm(target_name, comm_id), { opened: message });
       comms.set(comm_id, comm);
       targets.get(target_name)?.(comm, message);
     } else if (msg_type === 'comm_msg') {
@@ -258,6 +257,14 @@
   const manager = async () => {
     await until(() => kernel.widget_manager);
     return kernel.widget_manager;
+  };
+  // Models that came long before their code are errors: they are made again, and take the state that they have now.
+  const makeAgain = async () => {
+    for (const comm of [...comms.values()].filter(({ opened }) => modules.has(opened?.content.data.state?._model_module))) {
+      if ((await (await manager()).get_model(comm.comm_id)).get('_view_name') !== 'ErrorWidgetView') continue;
+      await targets.get(comm.target_name)(comm, comm.opened);
+      await new Promise((use) => comm.send({ method: 'request_state' }, { iopub: { status: use } }));
+    }
   };
   // A widget without height, such as an empty Output, would not be noticed.
   const tellWhenDrawn = (root) => {
