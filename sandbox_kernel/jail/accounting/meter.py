@@ -274,11 +274,10 @@ class CgroupMeter(Meter):
         names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         taken = old[0] == memory_bytes
         for name in () if taken else (*names, *names[:-1]):
-            try:
+            taken = False  # version 1 refuses less than what is held: it is asked again the next time
+            with contextlib.suppress(OSError):
                 write(f"{self._memory}/{name}", str(memory_bytes))
                 taken = True
-            except OSError:
-                taken = False  # version 1 refuses less than what is held: it is asked again the next time
         self._limits = (memory_bytes if taken else 0, processes)
         if self._pids is not None and old[1] != processes:
             write(f"{self._pids}/pids.max", str(processes))
