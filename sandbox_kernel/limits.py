@@ -93,13 +93,7 @@ def check_timeout(value: object) -> float:
 
 def check_memory_mb(value: object) -> int:
     """Return the memory limit in MB. Raises ``InvalidRequest`` when it is not usable."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"memory limit must be a whole number of MB, got {quoted(value)}; for example 256")
-    if value < 1:
-        raise InvalidRequest(f"memory limit must be at least 1 MB, got {quoted(value)}")
-    if value > MAX_MEMORY_MB:
-        raise InvalidRequest(f"memory limit {quoted(value)} MB is more than any machine has; at most {MAX_MEMORY_MB}")
-    return value
+    return check_whole("the memory limit in MB", value, 1, MAX_MEMORY_MB)
 
 
 def check_whole(what: str, value: object, least: int, most: int | None = None) -> int:

@@ -58,9 +58,16 @@ WRONG_TIMEOUTS: dict[str, list[object]] = {
     "a week": [MAX_TIMEOUT_S + 1, 1e300, 10**400, 10**5000],
 }
 WRONG_MEMORY: dict[str, list[object]] = {
-    "at least 1 MB": [0, -1],
-    "more than any machine has": [MAX_MEMORY_MB + 1, 10**30],
-    "whole number of MB": [True, 1.5, "256", "256M", None, math.nan],
+    f"MB must be a whole number between 1 and {MAX_MEMORY_MB}": [
+        0,
+        -1,
+        MAX_MEMORY_MB + 1,
+        10**30,
+        True,
+        1.5,
+        "256",
+        None,
+    ],
 }
 
 

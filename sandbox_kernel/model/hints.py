@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.limits import MAX_MEMORY_MB, Limit, Status
+from sandbox_kernel.limits import MAX_MEMORY_MB, MIB, Limit, Status
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.notes import Note, NoteKind, WantedKind, has_note
 from sandbox_kernel.model.request import Language, is_own_place
@@ -147,10 +147,13 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
 
 
 def _more_memory(said: str, result: ExecResult, limit_mb: int, stumble: Stumble) -> Note:
-    """Return the hint with a limit that would have been enough, if an error says how much was wanted, or twice it."""
+    """Return the hint with a limit that would have been enough, if it is known how much was wanted, or twice it."""
     wanted = re.search(_WANTED, said)
     size = 0.0 if wanted is None else float(wanted[1]) * _UNITS[wanted[2][:1]]
-    needs_mb = int((size + (result.peak_memory_bytes or 0)) * 1.05) >> 20 if size else 0
+    asked = result.wanted_memory_bytes or 0
+    # What grows bit by bit has asked for little more than it has; nobody knows how far it would go.
+    total = size + (result.peak_memory_bytes or 0) if size else asked if asked > limit_mb * 1.2 * MIB else 0
+    needs_mb = int(total * 1.05) >> 20
     # Less than the limit, or more than there is: the error is about something else.
     known = needs_mb if limit_mb < needs_mb < MAX_MEMORY_MB else 0
     step_mb = 1024 if known > 1024 else 128

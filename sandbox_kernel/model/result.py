@@ -131,6 +131,8 @@ class ExecResult:
     #: Of a cell: how much of it the cell added, and what kept states hold beside the limit. None where not counted.
     added_memory_bytes: int | None = None
     kept_memory_bytes: int | None = None
+    #: Of a cell that was ended for memory: what it had asked for, as far as that was seen.
+    wanted_memory_bytes: int | None = None
     #: The most memory on accelerators that was seen; None where none was allowed or counted.
     peak_gpu_memory_bytes: int | None = None
     cpu_seconds: float | None = None

@@ -285,7 +285,7 @@ def test_closing_from_another_thread_ends_a_running_cell(session: Session) -> No
         ({"language": "rust"}, "there are no sessions for rust"),
         ({"language": "klingon"}, "unsupported language 'klingon'"),
         ({"memory_mb": 10}, "needs at least 64 MB"),
-        ({"memory_mb": "lots"}, "whole number of MB"),
+        ({"memory_mb": "lots"}, "the memory limit in MB must be a whole number"),
         ({"checkpoints": -1}, "checkpoints must be a whole number between 0 and 100"),
         ({"checkpoints": True}, "checkpoints must be a whole number between 0 and 100"),
         ({"name": ""}, "a session's name must be a short text"),

@@ -270,15 +270,13 @@ class CgroupMeter(Meter):
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
         super().relimit(memory_bytes, processes)
-        old = self._limits or (0, 0)
+        old, self._limits = self._limits or (0, 0), (memory_bytes, processes)
         names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-        taken = old[0] == memory_bytes
-        for name in () if taken else (*names, *names[:-1]):
-            taken = False  # version 1 refuses less than what is held: it is asked again the next time
+        for name in (*names, *names[:-1]) if old[0] != memory_bytes else ():
+            self._limits = 0, processes  # version 1 refuses less than what is held: then it is asked again
             with contextlib.suppress(OSError):
                 write(f"{self._memory}/{name}", str(memory_bytes))
-                taken = True
-        self._limits = (memory_bytes if taken else 0, processes)
+                self._limits = memory_bytes, processes
         if self._pids is not None and old[1] != processes:
             write(f"{self._pids}/pids.max", str(processes))
 

@@ -130,6 +130,7 @@ def cell_result(
         peak_memory_bytes=peak,
         added_memory_bytes=max(0, peak - end.memory.before_bytes),
         kept_memory_bytes=end.memory.kept_bytes,
+        wanted_memory_bytes=end.memory.wanted_bytes if was_ended else None,
         peak_gpu_memory_bytes=end.gpu_peak_bytes,
         notes=tuple(found),
         calls=end.calls,

@@ -177,9 +177,7 @@ class Exploration:
 
     def keep(self, index: int) -> ExecResult:
         """Make a candidate the present state; the others stay as branches until they are evicted."""
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.nodes):
-            raise InvalidRequest(f"there are {len(self.nodes)} candidates, counted from 0; got {index!r}")
-        node = self.nodes[index]
+        node = self.nodes[check_whole("the number of the candidate", index, 0, len(self.nodes) - 1)]
         if node is None:
             raise InvalidRequest(
                 f"candidate {index} left no state ({self.results[index].status}), so it cannot be kept"

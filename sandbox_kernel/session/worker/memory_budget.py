@@ -44,12 +44,16 @@ def spare_processes(checkpoints: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """What a session held against its limit before a cell and at most during it; ``kept_bytes``: its kept states."""
+    """What a session held against its limit before a cell and at most during it; ``kept_bytes``: its kept states.
+
+    ``wanted_bytes`` is what the worker had asked for when it held more than half of its limit, touched or not.
+    """
 
     before_bytes: int = 0
     peak_bytes: int = 0
     #: Does not count against the limit; None where it is not measured.
     kept_bytes: int | None = None
+    wanted_bytes: int = 0
 
 
 class MemoryBudget(MemoryLimit):
@@ -145,7 +149,9 @@ class MemoryBudget(MemoryLimit):
         if self.ended or time.monotonic() >= self._next_look:
             self._look(worker, files)
         used = worker - self._own_bytes + files
-        self.use = replace(self.use, peak_bytes=max(self.use.peak_bytes, min(used, self.limit_bytes)))
+        wanted = anonymous_bytes(self._channel.speaker, b"VmData:") if used > self.limit_bytes // 2 else 0
+        peak = max(self.use.peak_bytes, min(used, self.limit_bytes))
+        self.use = replace(self.use, peak_bytes=peak, wanted_bytes=wanted or self.use.wanted_bytes)
         return used > self.limit_bytes
 
     def _look(self, worker: int, files: int) -> None:
@@ -200,10 +206,10 @@ def can_be_sealed(enforcer: str | None) -> bool:
     return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Return the memory of a process that no file backs; 0 when the process is gone."""
+def anonymous_bytes(pid: int, field: bytes = b"RssAnon:") -> int:
+    """Return the memory of a process that no file backs, or another number of its status; 0 when it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(read_once(f"/proc/{speaker(pid)}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
+        return int(read_once(f"/proc/{speaker(pid)}/status").partition(field)[2].split(None, 1)[0]) << 10
     return 0
 
 

@@ -247,25 +247,19 @@ def parse(raw: bytes) -> FromWorker:
         raise SessionError(f"the worker sent a malformed message: {one_line(str(error), 200)}") from None
     except (ValueError, RecursionError):
         raise SessionError("the worker sent a frame that is not JSON, or nested too deep") from None
-    found = msgspec.structs.replace(found, size=len(raw))
+    new: dict[str, Any] = {"size": len(raw)}
     match found:
-        case DisplayShown():
-            metadata = found.metadata if len(json.dumps(found.metadata)) <= MAX_METADATA else {}
-            return msgspec.structs.replace(found, metadata=metadata)
+        case DisplayShown() if len(json.dumps(found.metadata)) > MAX_METADATA:
+            new["metadata"] = {}
         case CellDone():
-            return msgspec.structs.replace(
-                found,
-                tried=host_names(found.tried),
-                reply=found.reply if len(raw) <= MAX_REPLY else {},
-            )
+            new |= {"tried": host_names(found.tried), "reply": found.reply if len(raw) <= MAX_REPLY else {}}
         case Looked():
-            shown = {
+            new["found"] = {
                 name: tuple("".join(c for c in part[:MAX_VARIABLE_TEXT] if c.isprintable()) for part in parts)
                 for name, parts in found.found.items()
                 if len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
             }
-            return msgspec.structs.replace(found, found=shown)
-    return found
+    return msgspec.structs.replace(found, **new)
 
 
 def clean(value: object, depth: int = 0) -> object:

@@ -119,7 +119,7 @@ def test_what_words_writes_the_parser_reads_back():
             "--memory '256' is not a size; give a number with a unit: 512K, 64M or 1G (did you mean 256M?)",
         ),
         ("--memory 64Q", "--memory '64Q' is not a size"),
-        ("--memory 99999999T", "more than any machine has"),
+        ("--memory 99999999T", "the memory limit in MB must be a whole number between 1 and"),
         ("--processes 0", "--processes '0' must be a whole number from 1 upwards"),
         ("--processes 99999", "--processes '99999': limits.processes must be a whole number between"),
         ("--processes ²", "--processes '²' must be a whole number"),

@@ -238,6 +238,12 @@ def test_a_short_cell_shows_what_it_added_and_an_idle_session_what_its_processes
     assert sum(1 for size in held.values() if size > 25 * MB) == 1
 
 
+@pytest.mark.skipif(find_hierarchies() is None, reason="without a control group an allocation says what it wanted")
+def test_a_cell_that_is_ended_for_memory_says_what_it_had_asked_for(session: Session) -> None:
+    wanted = session.run("a = bytearray(b'1') * (1 << 30)").wanted_memory_bytes
+    assert wanted is not None and 1 << 30 <= wanted < 5 << 28
+
+
 @pytest.mark.slow
 def test_processes_used_up_faster_than_anybody_looks_are_told_of_the_cell_that_did_it(open_one: Open) -> None:
     session = open_one(limits=Limits(processes=16))
