@@ -31,7 +31,7 @@ def count(frame, event, _):
 with Sandbox() as box:
     box.run('print(1)'), box.run('print(1)')
     counted = []
-    for _ in range(40):  # the watch loop looks more often while others use the machine
+    for _ in range(150):  # the watch loop looks more often while others use the machine
         calls = 0
         sys.setprofile(count)
         box.run('print(1)')
