@@ -181,7 +181,7 @@ def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         session = session_of(command, context)
         named = replace(context.defaults, language=session.language, session=command.options.session)
         report = context.state.sandboxes.sessions.begin_anew(session, named, anyway=command.anyway)
-        return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
+        return _text(f"{report}\nA new {session.language} session has the variables of the one before; undo ends here")
     which = context.state.sandboxes.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 

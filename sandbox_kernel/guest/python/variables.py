@@ -7,6 +7,7 @@ addresses then say little.
 
 from __future__ import annotations
 
+import gc
 import marshal
 import pickle
 import reprlib
@@ -44,11 +45,10 @@ class _Checksum:
     def write(self, data: Any) -> int:
         """Add what ``pickle`` writes."""
         self.crc = zlib.crc32(data, self.crc)
-        length = len(data)
-        self.size += length
+        self.size += len(data)
         if self.size > MAX_PICKLED:
             raise _TooLarge
-        return length
+        return len(data)
 
     def buffer(self, given: pickle.PickleBuffer) -> None:
         """Add a large buffer, which is read where it lies."""
@@ -91,7 +91,11 @@ def mark_of(value: Any) -> str:
         return f"{into.crc:08x}{into.size + into.buffers:x}"
     except BaseException:
         try:
-            return f"@{id(value):x}:{sys.getsizeof(value):x}"
+            held = {id(value): value}
+            for _ in range(2):  # with what it holds: a model is small without its arrays
+                few = [part for part in list(held.values())[:1000] if sys.getsizeof(part) < 1 << 16]
+                held.update((id(part), part) for part in gc.get_referents(*few))
+            return f"@{id(value):x}:{sum(map(sys.getsizeof, held.values())):x}"
         except BaseException:
             return f"@{id(value):x}"
 
@@ -106,8 +110,7 @@ def text_of(value: Any) -> str:
     try:
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple):
-            text = "×".join(str(int(length)) for length in shape) or "()"
-            return f"{text} {value.dtype}" if hasattr(value, "dtype") else text
+            return f"{'×'.join(map(str, map(int, shape))) or '()'} {getattr(value, 'dtype', '')}".rstrip()
         if isinstance(value, (types.FunctionType, types.ModuleType, type)):
             return str(value.__name__)[:MAX_TEXT]
         return _SHORT.repr(value)[:MAX_TEXT]
@@ -121,10 +124,7 @@ def look(space: Dict[str, Any], first: str) -> Iterator[Found]:
     names = [name for name in space if isinstance(name, str) and len(name) <= MAX_NAME and name.isidentifier()]
     del names[MAX_VARIABLES:]
     names.sort(key=lambda name: name not in first)
-    found: Found = {}
-    for name in names:
-        value = space[name]
-        found[name] = [type(value).__name__[:MAX_NAME], f"@{id(value):x}", ""]
+    found: Found = {name: [type(space[name]).__name__[:MAX_NAME], f"@{id(space[name]):x}", ""] for name in names}
     yield found
     written = time.monotonic()
     for name in found:
