@@ -28,6 +28,8 @@ MAX_VARIABLES, MAX_NAME, MAX_TEXT = 10_000, 100, 80
 MAX_PICKLED, MAX_BUFFERS = 8 << 20, 1 << 30
 #: How often an unfinished look is written down, in seconds.
 _STEP_S = 0.05
+#: What leads to values of others: their variables, all classes.
+_NOT_ITS_OWN = (types.FunctionType, types.ModuleType, type)
 #: What a class has by itself, and what pickling puts there (``__slotnames__``).
 _NO_PART_OF_CLASSES = ("__dict__", "__weakref__", "__slotnames__", "_abc_impl")
 
@@ -93,7 +95,8 @@ def mark_of(value: Any) -> str:
         try:
             held = {id(value): value}
             for _ in range(2):  # with what it holds: a model is small without its arrays
-                few = [part for part in list(held.values())[:1000] if sys.getsizeof(part) < 1 << 16]
+                parts = [part for part in list(held.values())[:1000] if not isinstance(part, _NOT_ITS_OWN)]
+                few = [part for part in parts if sys.getsizeof(part) < 1 << 16]
                 held.update((id(part), part) for part in gc.get_referents(*few))
             return f"@{id(value):x}:{sum(map(sys.getsizeof, held.values())):x}"
         except BaseException:
