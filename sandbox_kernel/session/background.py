@@ -21,9 +21,9 @@ from sandbox_kernel.session.worker.messages import DisplayShown, LateText
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
-#: How long a session may be held open by this thread after it was dropped, and how long nothing runs before checkpoints
-#: that are too many end.
-_LOOK_S = 0.5
+#: How long a session may be held open by this thread after it was dropped; and how long nothing runs, after the thread
+#: has seen that a cell ran, before checkpoints that are too many end.
+_LOOK_S, _PAUSE_S = 0.5, 0.1
 #: How often a session is brought back between two cells before it is started anew.
 _MOST_BACK = 3
 #: How many reads of a worker's channel there may be between two cells: a worker that floods is left alone then.
@@ -74,19 +74,19 @@ class BackgroundListener:
 
     def _listen(self, epoll: select.epoll) -> None:
         with contextlib.closing(epoll):
-            more = False
+            wait_s = _LOOK_S
             while True:
-                found = epoll.poll(0.0 if more else _LOOK_S)
-                more = False
+                found = epoll.poll(wait_s)
+                wait_s = _LOOK_S
                 supervisor = self._supervisor()
                 if supervisor is None or supervisor.closed:
                     return
                 if found:
                     self._hear(supervisor)
                 elif self._just_ran:
-                    self._just_ran = False
-                else:
-                    more = self._tidy(supervisor)
+                    self._just_ran, wait_s = False, _PAUSE_S
+                elif self._tidy(supervisor):
+                    wait_s = 0.0
                 self._watch(supervisor)
                 del supervisor
 

@@ -18,7 +18,6 @@ from sandbox_kernel.jail.accounting.processes import (
     Usage,
     memory_file_bytes,
     proportional_bytes,
-    read_once,
     signal_all,
     tree,
     usage,
@@ -389,10 +388,17 @@ class CgroupMeter(Meter):
     def _counter(self, path: str, *names: str) -> int | None:
         """Return the number in a file of the group, or the sum of the numbers behind ``names`` in a table.
 
-        None for the word ``max``, and if this kernel has no such file or name, or the group is gone.
+        None for the word ``max``, and if this kernel has no such file or name, or the group is gone. A process that has
+        many files open, for its descriptors count up, keeps none of these.
         """
         try:
-            text = self._text(path)
+            with self._reading:
+                fd = self._open.get(path, -1)
+                if is_new := fd < 0:
+                    fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                text = os.pread(fd, 1 << 14, 0)
+                if is_new and fd > os.sysconf("SC_OPEN_MAX") // 4:
+                    os.close(self._open.pop(path))
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
@@ -404,15 +410,3 @@ class CgroupMeter(Meter):
             number = (b"\n" + text).partition(f"\n{name} ".encode())[2].partition(b"\n")[0]
             found = int(number) + (found or 0) if number.isdigit() else found
         return found
-
-    def _text(self, path: str) -> bytes:
-        """Return a file; a process that has many open, for its descriptors count up, keeps none of these."""
-        with self._reading:
-            fd = self._open.get(path, -1)
-            if fd < 0:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                if fd > os.sysconf("SC_OPEN_MAX") // 4:
-                    os.close(fd)
-                    return read_once(path)
-                self._open[path] = fd
-            return os.pread(fd, 1 << 14, 0)

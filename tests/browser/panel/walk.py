@@ -52,7 +52,7 @@ def cells_of(kernel: str, port: int, shown: str) -> dict[str, str]:
         "no_port": FETCH.format(host=HOST, port=1),
         "place": "open('/usr/x', 'w')",
         "time": "%%sandbox --timeout 500ms\nwhile True: pass",
-        "memory": "held = bytearray(900 << 20)",
+        "memory": "held = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))",
         "package": "import no_such_package",
         "writes": WRITES,
         "hidden": "open('.env')",

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -177,13 +178,13 @@ def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(noth
 
 def test_memory_that_cannot_be_read_for_lack_of_descriptors_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = object.__new__(meter.CgroupMeter)
-    counted._memory, counted._version = "/group", 2
+    counted._memory, counted._version, counted._open, counted._reading = "/group", 2, {}, threading.Lock()
 
     def usage(error: int) -> int:
-        def refuse(self: object, path: str) -> bytes:
+        def refuse(path: str, *_: object) -> int:
             raise OSError(error, os.strerror(error), path)
 
-        monkeypatch.setattr(meter.CgroupMeter, "_text", refuse)
+        monkeypatch.setattr(os, "open", refuse)
         return counted.usage_bytes()
 
     assert [usage(error) for error in (errno.EMFILE, errno.ENFILE, errno.ENOENT)] == [0, 0, 0]
