@@ -45,9 +45,14 @@ def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_pat
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_apply_without_a_folder_is_refused_and_of_a_long_program_only_the_begin_is_read() -> None:
-    os.truncate(os.open("sparse.py", os.O_CREAT | os.O_WRONLY), 1 << 28)
-    assert len(_program("sparse.py")) == MAX_CODE_BYTES + 1
+def test_of_a_long_program_only_the_beginning_is_read(tmp_path: Path) -> None:
+    sparse = tmp_path / "sparse.py"
+    sparse.touch()
+    os.truncate(sparse, 1 << 28)
+    assert len(_program(str(sparse))) == MAX_CODE_BYTES + 1
+
+
+def test_apply_without_a_folder_is_refused() -> None:
     done = cli("run", "--apply", "-c", "1")
     assert done.returncode == 2 and b"add --here" in done.stderr
 

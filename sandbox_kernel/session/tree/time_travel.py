@@ -157,7 +157,7 @@ class TimeTravel:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exploration:
     """The results of candidates, in their order. ``keep`` makes one the present state; nothing is kept by itself.
 
