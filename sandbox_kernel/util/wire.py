@@ -135,9 +135,14 @@ def parse_json(raw: bytes, **hooks: Any) -> Any:
     Only UTF-8 is taken. ``json.loads`` guesses UTF-16 and UTF-32 too, in which the count would see other signs than the
     parser.
     """
+    check_parts(raw)
+    return json.loads(str(raw, "utf-8", "surrogatepass"), **hooks)
+
+
+def check_parts(raw: bytes) -> None:
+    """Raise ``TooManyParts`` for a text that would make more objects than the limit allows."""
     if has_too_many_parts(raw):
         raise TooManyParts(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
-    return json.loads(str(raw, "utf-8", "surrogatepass"), **hooks)
 
 
 def has_too_many_parts(*raw: bytes) -> bool:

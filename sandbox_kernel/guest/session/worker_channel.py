@@ -44,6 +44,19 @@ def parts(value: Any) -> int:
 _dumps, _loads, _select = json.dumps, json.loads, select.select
 
 
+#: Makes strict JSON of a message: raises ``ValueError`` for NaN and the infinities.
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def as_json(message: Dict[str, Any]) -> bytes:
+    """Return a message as the host takes it: NaN and the infinities become null, a lone surrogate a question mark."""
+    try:
+        text = _strict(message)
+    except ValueError:
+        text = _strict(_loads(_dumps(message), parse_constant=lambda name: None))
+    return text.encode("utf-8", "replace")
+
+
 class HostChannel:
     """One socket to the host; several threads of a cell may send."""
 
@@ -57,8 +70,7 @@ class HostChannel:
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large to be sent, in bytes or in parts."""
-        # A lone surrogate is valid text in Python; the host replaces it.
-        data = _dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        data = as_json(message)
         if len(data) > MAX_FRAME or (len(data) > MAX_PARTS and parts(message) > MAX_PARTS):
             return False
         # Read the mask before changing it: an interrupt may be raised by the very call that changes it.

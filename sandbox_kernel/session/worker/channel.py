@@ -7,11 +7,12 @@ Programs of the user may have inherited the worker's end. The kernel names the w
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import struct
 from collections import deque
+
+import msgspec
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.accounting.processes import read_once
@@ -94,7 +95,7 @@ class WorkerChannel:
         """
         if len(self._waiting) >= MAX_WAITING:
             raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
-        data = memoryview(frame(json.dumps(message, ensure_ascii=False).encode()))
+        data = memoryview(frame(msgspec.json.encode(message)))
         if descriptor is not None:
             self.write_some()
             try:

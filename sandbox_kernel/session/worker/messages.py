@@ -9,7 +9,6 @@ unpickled or used as a path.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -21,7 +20,7 @@ from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
-from sandbox_kernel.util.wire import BadMessage, TooManyParts, check, encodable, parse_json
+from sandbox_kernel.util.wire import BadMessage, check_parts
 
 #: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20
@@ -236,20 +235,26 @@ FromWorker = (
 )
 
 
+_DECODER: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+
+
 def parse(raw: bytes) -> FromWorker:
-    """Parse and check one message of the worker. Texts that cannot be encoded or shown are cleaned."""
+    """Parse and check one message of the worker: strict JSON, so without NaN and halves of surrogate pairs."""
     try:
-        # NaN and the infinities are not JSON, and a notebook may hold only JSON.
-        found: FromWorker = check(clean(parse_json(raw, parse_constant=lambda _: None), -1), FromWorker)
-    except TooManyParts as error:
-        raise SessionError(f"the worker sent a frame that cannot be taken: {error}") from None
+        check_parts(raw)
+        found = _DECODER.decode(raw)
     except BadMessage as error:
+        raise SessionError(f"the worker sent a frame that cannot be taken: {error}") from None
+    except msgspec.ValidationError as error:
         raise SessionError(f"the worker sent a malformed message: {one_line(str(error), 200)}") from None
     except (ValueError, RecursionError):
         raise SessionError("the worker sent a frame that is not JSON, or nested too deep") from None
+    # Nothing is nested deeper than there are brackets.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(msgspec.structs.astuple(found), MAX_DEPTH + 1):
+        raise SessionError("the worker sent a message that is nested too deep")
     new: dict[str, Any] = {"size": len(raw)}
     match found:
-        case DisplayShown() if len(json.dumps(found.metadata)) > MAX_METADATA:
+        case DisplayShown() if len(raw) > MAX_METADATA and len(json.dumps(found.metadata)) > MAX_METADATA:
             new["metadata"] = {}
         case CellDone():
             new |= {"tried": host_names(found.tried), "reply": found.reply if len(raw) <= MAX_REPLY else {}}
@@ -262,16 +267,7 @@ def parse(raw: bytes) -> FromWorker:
     return msgspec.structs.replace(found, **new)
 
 
-def clean(value: object, depth: int = 0) -> object:
-    """Return a JSON value with clean texts and keys; infinity becomes None. ``BadMessage``: it is nested too deep."""
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, list | dict) and depth >= MAX_DEPTH:
-        raise BadMessage("nested too deep")
-    if isinstance(value, list):
-        return [clean(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {encodable(key): clean(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _is_deeper(value: object, most: int) -> bool:
+    """Whether lists and objects are nested deeper than this."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+    return inner is not None and (most == 0 or any(_is_deeper(item, most - 1) for item in inner))
