@@ -46,7 +46,7 @@ _ENDS = {
     "li": (names("li"), _BLOCKS | names("dt dd")),
     "dt": (names("dt dd"), _BLOCKS | names("li")),
     "dd": (names("dt dd"), _BLOCKS | names("li")),
-    "a": (names("a"), frozenset[str]()),
+    "a": (names("a"), names("")),
 }
 _CELLS = names("td th caption")
 _SECTIONS = names("thead tbody tfoot")
@@ -58,7 +58,9 @@ _PARENTS = {
     **dict.fromkeys(("caption", "colgroup", *_SECTIONS), names("table")),
 }
 _BETWEEN_CELLS = _SECTIONS | names("table tr colgroup")
-_SCOPE = _CELLS | names("table")
+_TABLE, _PARAGRAPH, _NOTHING = names("table"), names("p"), names("")
+_SCOPE = _CELLS | _TABLE
+_ENDS_ITEM = _SCOPE | _LISTS
 
 
 class HtmlReader:
@@ -102,7 +104,7 @@ class HtmlReader:
             self._at = len(self._markup)
             return
         name = found[0].lower()
-        if any(map(_HANDLER.match, attributes)):
+        if attributes and any(map(_HANDLER.match, attributes)):
             self.removed.add("on")
         if self._skipped:
             self._skip_depth += (-1 if is_end else 1) if name == self._skipped else 0
@@ -123,6 +125,9 @@ class HtmlReader:
 
     def _attributes(self) -> dict[str, str] | None:
         found: dict[str, str] = {}
+        if self._markup.startswith(">", self._at):  # as most tags, and half as much work
+            self._at += 1
+            return found
         for _ in range(MAX_ATTRIBUTES):
             match = _ATTRIBUTE.match(self._markup, self._at)
             assert match is not None  # the pattern also matches empty text
@@ -155,7 +160,8 @@ class HtmlReader:
 
     def _text(self, text: str) -> None:
         if text and not self._skipped:
-            self._note_moved(is_space=not text.strip(" \t\n\r\f"))
+            if text.strip(" \t\n\r\f"):
+                self._note_moved()
             self._written.append(escape(_resolved(text), quote=False))
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
@@ -166,7 +172,7 @@ class HtmlReader:
             while self._open[-1] not in parents:
                 self._close(len(self._open) - 1)
         elif name == "table" and self._open and self._open[-1] in _BETWEEN_CELLS:
-            self._close_nearest(names("table"), frozenset())  # there, it ends the open table
+            self._close_nearest(_TABLE, _NOTHING)  # there, it ends the open table
         else:
             self._note_moved()
             if name in _HEADINGS and self._open and self._open[-1] in _HEADINGS:
@@ -174,9 +180,11 @@ class HtmlReader:
             if name in _ENDS:
                 self._close_nearest(_ENDS[name][0], _SCOPE | _ENDS[name][1])
             if name in _ENDS_PARAGRAPH:
-                self._close_nearest(names("p"), _SCOPE)
-        kept = self._allowed[name]
-        pairs = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if key in kept)
+                self._close_nearest(_PARAGRAPH, _SCOPE)
+        pairs = ""
+        if attributes:
+            kept = self._allowed[name]
+            pairs = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if key in kept)
         self._written.append(f"<{name}{pairs}>")
         if name not in _VOID:
             self._open.append(name)
@@ -185,12 +193,12 @@ class HtmlReader:
 
     def _end(self, name: str) -> None:
         is_of_table = name == "table" or name in _PARENTS
-        stops = names("table") if is_of_table else _SCOPE | _LISTS if name == "li" else _SCOPE
+        stops = _TABLE if is_of_table else _ENDS_ITEM if name == "li" else _SCOPE
         self._close_nearest({name}, stops)
 
-    def _note_moved(self, *, is_space: bool = False) -> None:
+    def _note_moved(self) -> None:
         """Count what a parser moves because it stands between the cells of a table."""
-        self._moved += bool(self._open) and self._open[-1] in _BETWEEN_CELLS and not is_space
+        self._moved += bool(self._open) and self._open[-1] in _BETWEEN_CELLS
         if self._moved > MAX_MOVED:
             raise ContentRefused(f"it has more than {MAX_MOVED} words between the cells of its tables")
 

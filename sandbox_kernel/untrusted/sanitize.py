@@ -91,16 +91,15 @@ class SanitizedBundle:
         """About how many elements, shapes, colours and commands of formulas a page draws; frames count nothing."""
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
-        latex, html = (str(self.data.get(mime, "")) for mime in ("text/latex", "text/html"))
+        texts = {mime: text for mime, text in self.data.items() if isinstance(text, str)}
+        latex, html, one = texts.get("text/latex", ""), texts.get("text/html", ""), "".join(texts.values())
         signs = (tokens(latex) if latex else 0) + tokens_of_formulas(html)
-        texts = [text for text in self.data.values() if isinstance(text, str)]
-        drawn = sum(text.count("<") + text.count("\x1b") for text in texts)
-        turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
-        drawn += _SCROLLER * html.count("overflow")
-        shown = letters_outside_tags(html) if html else len(str(self.data.get("text/plain", "")))
-        laid_out = max(shown // _LETTERS, turned * MAX_WORK // MAX_TURNS**2)
-        strange = len({letter for text in texts for letter in set(text) if letter > "\x7f"})
-        drawn += _STRANGE * max(0, strange - _USUAL)
+        drawn = one.count("<") + one.count("\x1b") + _SCROLLER * html.count("overflow")
+        laid_out = (letters_outside_tags(html) if html else len(texts.get("text/plain", ""))) // _LETTERS
+        if not one.isascii():
+            turned = sum(_turned(mime, text) for mime, text in texts.items())
+            laid_out = max(laid_out, turned * MAX_WORK // MAX_TURNS**2)
+            drawn += _STRANGE * max(0, len({letter for letter in set(one) if letter > "\x7f"}) - _USUAL)
         table = places(latex) + (places(html) if signs else 0)
         return self.drawn + _SIGN * signs + table + drawn + laid_out
 
