@@ -23,7 +23,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions, config_of
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell
 from sandbox_kernel.notebook.options.variables import encode_all
-from sandbox_kernel.notebook.packages import Packages, wanted
+from sandbox_kernel.notebook.packages import NAME_PACKAGES, Packages, wanted
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import bundle, offers_of, take_files_back
@@ -52,6 +52,8 @@ T = TypeVar("T")
 _TRAVELS = (bool, int, float, str, list, tuple, dict, type(None))
 
 MAX_NOTES = 40
+#: The longest error that is cleaned without a thread, in letters: 50 ms at worst, and a switch of threads less.
+_SHORT = 8 << 10
 PROGRESS_AFTER_S = 2.0
 PROGRESS_EVERY_S = 0.5
 
@@ -232,8 +234,10 @@ class CellExecution:
         may_give = offers and self.state.rights.setting is not LineSetting.LOCKED
         if may_give and (self.door.watched() or self.question is not None):
             self._send(render.ShowOutput(bundle(offers)))
-        # Cleaning a hostile traceback can be slow: it is done in a thread, so that other requests are answered.
-        return self._send(*(made() if result.ok else await _in_thread(made)))
+        # Cleaning a long hostile traceback is slow: it is done in a thread, so that other requests are answered.
+        error = result.error
+        is_short = error is None or len(error.evalue) + sum(map(len, error.traceback)) <= _SHORT
+        return self._send(*(made() if is_short else await _in_thread(made)))
 
     async def _program(self, plan: CellPlan) -> ExecResult:
         values = ((name, self.state.variable(name, "-i")) for name in plan.options.inputs)
@@ -307,7 +311,8 @@ class CellExecution:
         unwritten = await _in_thread(self.state.sandboxes.not_applied) if alone else ()
         # Where nobody can install anything, names of a file beside the notebook are told to nobody.
         ours, may_install = self.state.packages, self.state.rights.setting is not LineSetting.LOCKED
-        lacked = await _in_thread(partial(wanted, plan.code, result)) if may_install and not result.ok else None
+        may_name = may_install and result.error is not None and result.error.ename in NAME_PACKAGES
+        lacked = await _in_thread(partial(wanted, plan.code, result)) if may_name else None
         if may_install and result.ok and self.door.watched() and not ours.searched:
             lacked = await _in_thread(partial(ours.missing, plan.code, plan.options))
         packages = () if lacked is None else (notes.hint_install("%sandbox ", lacked.what),)

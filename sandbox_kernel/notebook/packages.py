@@ -71,8 +71,15 @@ _MOST_SAID = 600
 _STOP_S = 0.2
 
 
+#: The errors of cells that may name packages.
+NAME_PACKAGES = ("UsageError", "ModuleNotFoundError")
+
+
 def wanted(code: str, result: ExecResult) -> Wanted | None:
-    """Return the right to install what a cell lacked: by its ``%pip install``, script block or ``requirements.txt``."""
+    """Return the right to install what a cell lacked: by its ``%pip install``, script block or ``requirements.txt``.
+
+    Only for an error of ``NAME_PACKAGES``.
+    """
     ename, names, code = result.error.ename if result.error is not None else "", list[str](), code[:_MOST_BYTES]
     if ename == "UsageError":
         words = " ".join(_PIP_LINE.findall(code)).split()

@@ -142,7 +142,8 @@ class Cell(WatchLoop):
                 made = calls.finish()
         assert self.ending is not None
         duration_s = time.monotonic() - started
-        others = len(meter.members() or ()) - self.live.tree.living_count
+        ended_well = self.done is not None and self.done.status == "ok"
+        others = 0 if ended_well else len(meter.members() or ()) - self.live.tree.living_count
         # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
         try:
             meter.recount()
