@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import select
 import socket
 import threading
@@ -17,11 +16,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.messages import MAX_DEPTH
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.util.wire import BadMessage, Frames, check, decode, encodable, frame
+from sandbox_kernel.util.wire import BadMessage, Frames, check, decode_strict, frame
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
@@ -89,8 +89,7 @@ class DebugEvent:
     stopped: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Message:
+class _Message(msgspec.Struct, frozen=True):
     """A reply or an event, as it comes from a session."""
 
     type: str = "response"
@@ -99,6 +98,9 @@ class _Message:
     request_seq: int | None = None
     success: bool = False
     message: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Message)
 
 
 def read_request(content: object) -> DebugRequest:
@@ -115,11 +117,10 @@ def read_request(content: object) -> DebugRequest:
 def read_message(raw: bytes) -> DebugReply | DebugEvent | None:
     """Check one message of a session; None for an event that no page gets. Raises ``SessionError``."""
     try:
-        found = decode(raw, _Message, parse_constant=lambda _: None)
-        body = _clean(found.body or {})
-    except (BadMessage, RecursionError) as error:
+        found = decode_strict(raw, _DECODER)
+    except BadMessage as error:
         raise SessionError(f"the debugger sent a message of another form: {error}") from None
-    assert isinstance(body, dict)
+    body = found.body or {}
     if found.type == "event":
         if found.event not in EVENTS or len(raw) > MAX_EVENT:
             return None
@@ -129,22 +130,7 @@ def read_message(raw: bytes) -> DebugReply | DebugEvent | None:
         return DebugEvent(found.event, body, tuple(known))
     if found.request_seq is None:
         raise SessionError("the debugger sent a reply without a number")
-    return DebugReply(found.request_seq, found.success, body, encodable((found.message or "")[:2000]))
-
-
-def _clean(value: object, depth: int = 0) -> object:
-    """Return a JSON value with clean texts and keys; infinity becomes None. ``BadMessage``: it is nested too deep."""
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, list | dict) and depth >= MAX_DEPTH:
-        raise BadMessage("nested too deep")
-    if isinstance(value, list):
-        return [_clean(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {encodable(key): _clean(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return DebugReply(found.request_seq, found.success, body, (found.message or "")[:2000])
 
 
 class PauseClock:

@@ -19,6 +19,7 @@ import threading
 from types import SimpleNamespace
 
 from ..gate.wire import frame, frame_end
+from ..session.worker_channel import as_json
 from .cell_names import CELL_FOLDER, CellTexts, name_cells
 from .interactive.frame import bundle, plain
 
@@ -425,7 +426,7 @@ class DebugServer:
 # Two framings of JSON messages on sockets: that of the host's channel, and that of the Debug Adapter Protocol.
 
 #: References taken before the first cell, because a cell may replace these functions.
-_dumps, _loads = json.dumps, json.loads
+_loads = json.loads
 #: The largest message in bytes. The host accepts no larger one; of the tracer's a larger one is replaced by an error.
 MAX_MESSAGE = 4 << 20
 
@@ -441,7 +442,7 @@ class HostStream:
 
     def send(self, message: Message) -> bool:
         """Send one message; False when it is too large."""
-        data = _dumps(message, default=str).encode()
+        data = as_json(message)
         if len(data) > MAX_MESSAGE:
             return False
         with self._lock:

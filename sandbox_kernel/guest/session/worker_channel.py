@@ -45,7 +45,7 @@ _dumps, _loads, _select = json.dumps, json.loads, select.select
 
 
 #: Makes strict JSON of a message: raises ``ValueError`` for NaN and the infinities.
-_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 
 
 def as_json(message: Dict[str, Any]) -> bytes:
@@ -53,7 +53,7 @@ def as_json(message: Dict[str, Any]) -> bytes:
     try:
         text = _strict(message)
     except ValueError:
-        text = _strict(_loads(_dumps(message), parse_constant=lambda name: None))
+        text = _strict(_loads(_dumps(message, default=str), parse_constant=lambda name: None))
     return text.encode("utf-8", "replace")
 
 

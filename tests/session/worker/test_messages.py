@@ -132,7 +132,7 @@ def test_metadata_without_measure_is_left_out() -> None:
 @pytest.mark.parametrize("around", ["[%s]", '{"a": %s}'])
 @pytest.mark.one_case
 def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str, around: str) -> None:
-    for depth in (messages.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
+    for depth in (json_parts.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
         before, _, after = around.partition("%s")
         nested = before * depth + "1" + after * depth
         text = json.dumps({**DISPLAY, key: {"application/json": "@"}}).replace('"@"', nested)
@@ -142,7 +142,7 @@ def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str
 
 def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
     value: object = 1
-    for _ in range(messages.MAX_DEPTH - 1):
+    for _ in range(json_parts.MAX_DEPTH - 1):
         value = [value]
     assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), DisplayShown)
 
@@ -170,7 +170,7 @@ def test_whatever_comes_is_a_message_or_a_session_error(op: str, fields: dict[st
 @pytest.mark.attack("O05", "session")
 def test_a_frame_of_millions_of_parts_is_refused() -> None:
     with pytest.raises(
-        SessionError, match=r"^the worker sent a frame that cannot be taken: it holds more than \d+ texts"
+        SessionError, match=r"^the worker sent a message that cannot be taken: it holds more than \d+ texts"
     ):
         parse(b'{"op": "answer", "id": 1, "answer": {"x": [' + b"[]," * 5_000_000 + b"0]}}")
 
