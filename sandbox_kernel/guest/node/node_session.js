@@ -50,7 +50,9 @@ function parts(value) {
 }
 
 function send(message) {
-  const text = JSON.stringify(message);
+  let text = JSON.stringify(message);
+  // Half of a surrogate pair, which the host refuses, becomes a question mark.
+  if (text.includes('\\ud')) text = text.replace(/\\(?:ud[89a-f]..|.)/g, (escaped) => (escaped.length > 2 ? '?' : escaped));
   const body = Buffer.from(text);
   if (body.length > MAX_FRAME || (body.length > MAX_PARTS && parts(JSON.parse(text)) > MAX_PARTS)) return false;
   const frame = Buffer.allocUnsafe(4 + body.length);

@@ -98,6 +98,11 @@ def test_errors_have_their_name_and_the_cells_line_and_nothing_of_ours(shared: S
     assert "Error: lost" in shared.run("Promise.reject(new Error('lost')); await 1").stderr
 
 
+def test_half_of_a_surrogate_pair_is_a_question_mark_and_ends_no_worker(shared: Session) -> None:
+    result = shared.run(r"throw new Error('\\ud800 ' + '😀'.slice(0, 1) + '\ud83d\ude00\udfff')")
+    assert (result.status, result.error and result.error.evalue) == (Status.FAILED, r"\ud800 ?😀?"), result.notes
+
+
 def test_input_is_asked_for_and_awaited(shared: Session) -> None:
     assert (
         shared.run("await input('who? ')", on_input=lambda prompt, _: prompt + "me").displays[-1].data["text/plain"]

@@ -4,7 +4,8 @@ import importlib
 import json
 import struct
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.session.debug_link import read_message
 from sandbox_kernel.session.worker import messages
 from sandbox_kernel.session.worker.messages import (
     MAX_FRAME,
@@ -205,6 +207,20 @@ def test_what_a_worker_sends_is_strict_json_whatever_a_cell_shows(channel: Any) 
     found = parse(channel.as_json({**DISPLAY, "data": shown}))
     assert isinstance(found, DisplayShown)
     assert found.data == {"text/plain": [None, None, None, 1000.0, {"k?": "a?b😀"}]}
+
+
+@pytest.mark.attack("O05", "session")
+@pytest.mark.parametrize("read", [parse, read_message])
+@pytest.mark.parametrize("number", ["5e-324", "1.7976931348623157e308", "8.9884656743115795386e307"])
+def test_no_float_takes_the_host_much_longer_than_any_other(read: Callable[[bytes], object], number: str) -> None:
+    # msgspec's own reading took twenty times as long, and no other thread of the host ran meanwhile.
+    took: list[float] = []
+    for each in ("0.1", number):
+        data = json.dumps({**DISPLAY, "request_seq": 1, "body": {"x": "@"}, "metadata": {"x": "@"}})
+        begin = time.process_time()
+        read(data.replace('"@"', f"[{','.join([each] * 75_000)}]").encode())
+        took.append(time.process_time() - begin)
+    assert took[1] < 6 * took[0]
 
 
 @pytest.mark.parametrize(("entries", "length"), [(32, MAX_TEXT), (33, MAX_LINE), (MAX_LINES, MAX_LINE)])
