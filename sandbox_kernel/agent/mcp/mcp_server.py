@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -157,6 +158,8 @@ async def serve_http(toolbox: Toolbox, version: str, host: str, port: int, token
         app = make_server(toolbox, version).streamable_http_app(
             streamable_http_path=PATH, max_sessions=MOST_SESSIONS, session_idle_timeout=SESSION_IDLE_S
         )
+        # At its end uvicorn sends the process the signal again that ended it: the sandbox is to be destroyed then.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         await uvicorn.Server(server_config(BearerOnly(app, token), _SHUTDOWN_S)).serve(sockets=[server])
 
 
