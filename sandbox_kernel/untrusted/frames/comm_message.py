@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from sandbox_kernel.untrusted import ContentRefused
@@ -110,7 +110,8 @@ def comm_of_page(value: object, buffers: Sequence[object]) -> CommMessage:
     if found.msg_type != "comm_msg":
         raise ContentRefused("a page only sends messages of comms that are open")
     parts = tuple(bytes(part) for part in buffers if isinstance(part, bytes | bytearray | memoryview))
-    return _bounded(found, found.msg_id, parts, MAX_PAGE_BUFFERS, MAX_PAGE_JSON)
+    plain = check(check_json(found.data, MAX_PAGE_JSON), dict[str, object])  # what is no JSON cannot be sent on
+    return _bounded(replace(found, data=plain, metadata=None), found.msg_id, parts, MAX_PAGE_BUFFERS, MAX_PAGE_JSON)
 
 
 def _declared(value: object) -> _Comm:
