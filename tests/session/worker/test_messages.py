@@ -213,14 +213,14 @@ def test_what_a_worker_sends_is_strict_json_whatever_a_cell_shows(channel: Any) 
 @pytest.mark.parametrize("read", [parse, read_message])
 @pytest.mark.parametrize("number", ["5e-324", "1.7976931348623157e308", "8.9884656743115795386e307"])
 def test_no_float_takes_the_host_much_longer_than_any_other(read: Callable[[bytes], object], number: str) -> None:
-    # msgspec's own reading took twenty times as long, and no other thread of the host ran meanwhile.
+    # msgspec's own reading took up to a hundred times as long, and no other thread of the host ran meanwhile.
     took: list[float] = []
     for each in ("0.1", number):
-        data = json.dumps({**DISPLAY, "request_seq": 1, "body": {"x": "@"}, "metadata": {"x": "@"}})
-        begin = time.process_time()
+        data = json.dumps({**DISPLAY, "request_seq": 1, "body": {"x": "@"}, "data": {"a/b": "@"}})
+        begin = time.thread_time()
         read(data.replace('"@"', f"[{','.join([each] * 75_000)}]").encode())
-        took.append(time.process_time() - begin)
-    assert took[1] < 6 * took[0]
+        took.append(time.thread_time() - begin)
+    assert took[1] < 15 * took[0]
 
 
 @pytest.mark.parametrize(("entries", "length"), [(32, MAX_TEXT), (33, MAX_LINE), (MAX_LINES, MAX_LINE)])
