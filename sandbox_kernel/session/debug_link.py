@@ -21,7 +21,7 @@ import msgspec
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.util.wire import BadMessage, Frames, check, decode_strict, frame, strict_decoder
+from sandbox_kernel.util.wire import BadMessage, Frames, check, decode_strict, finite, frame
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
@@ -100,7 +100,7 @@ class _Message(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-_DECODER: msgspec.json.Decoder[_Message] = strict_decoder(_Message)
+_DECODER = msgspec.json.Decoder(_Message, float_hook=finite)
 
 
 def read_request(content: object) -> DebugRequest:

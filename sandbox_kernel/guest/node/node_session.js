@@ -50,8 +50,7 @@ function parts(value) {
 }
 
 function send(message) {
-  let text = JSON.stringify(message);
-  // Half of a surrogate pair, which the host refuses, becomes a question mark.
+  let text = JSON.stringify(message); // half of a surrogate pair, which the host refuses, becomes a question mark
   if (text.includes('\\ud')) text = text.replace(/\\(?:ud[89a-f]..|.)/g, (escaped) => (escaped.length > 2 ? '?' : escaped));
   const body = Buffer.from(text);
   if (body.length > MAX_FRAME || (body.length > MAX_PARTS && parts(JSON.parse(text)) > MAX_PARTS)) return false;

@@ -20,7 +20,7 @@ from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
-from sandbox_kernel.util.wire import BadMessage, decode_strict, strict_decoder
+from sandbox_kernel.util.wire import BadMessage, decode_strict, finite
 
 #: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20
@@ -233,7 +233,7 @@ FromWorker = (
 )
 
 
-_DECODER: msgspec.json.Decoder[FromWorker] = strict_decoder(FromWorker)
+_DECODER: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker, float_hook=finite)
 
 
 def parse(raw: bytes) -> FromWorker:

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -117,7 +118,7 @@ def http_server(temporary: Path, *options: str, token: str | None = None) -> Ite
             yield HttpServer(url, token, said, server)
         finally:
             server.terminate()
-            server.wait(PATIENCE_S)
+            assert server.wait(PATIENCE_S) == 128 + signal.SIGTERM  # not of the signal: the sandbox was destroyed
 
 
 def wait_until_free(lock: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_listeners_notice_a_frame_without_our_walls(ordinary: BrowserContext
 @pytest.mark.attack("O01", "kernel")
 def test_no_attempt_gets_out_of_a_frame(ordinary: BrowserContext, listeners: Listeners) -> None:
     found = list(attempts(ordinary).items())
-    assert len(found) >= 185
+    assert len(found) >= 188
     for start in range(0, len(found), AT_ONCE):
         some = dict(found[start : start + AT_ONCE])
         shown = [frame([{"type": "show", "html": listeners.script(name, code)}], 60) for name, code in some.items()]

@@ -47,14 +47,10 @@ def test_a_widget_brings_the_program_of_a_large_library_and_a_page_sends_no_such
 
 
 def test_what_a_page_says_can_be_sent_on_as_json_or_is_refused() -> None:
-    said = {"method": "update", "state": {"value": "a\ud800", "\udfff": [1.5, 1 << 70]}}
-    assert comm_of_page({**GOOD, "data": said}, []).data["state"] == {"value": "a?", "?": [1.5, 1 << 70]}
-    deep: object = 1
-    for _ in range(5000):
-        deep = [deep]
-    for value in (deep, 10**5000):
-        with pytest.raises(ContentRefused):
-            comm_of_page({**GOOD, "data": {"content": value}}, [])
+    said = {"state": {"value": "a\ud800", "\udfff": 1.5}}
+    assert comm_of_page({**GOOD, "data": said}, []).data == {"state": {"value": "a?", "?": 1.5}}
+    with pytest.raises(ContentRefused):
+        comm_of_page({**GOOD, "data": {"content": 10**5000}}, [])
 
 
 def test_buffers_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
