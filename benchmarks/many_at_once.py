@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.library_peer import LibraryPeer
 from sandbox_kernel import ExecRequest, Language, Sandbox
-from sandbox_kernel.languages.registry import recipe_of
+from sandbox_kernel.languages.recipe import recipe_of
 
 Run = Callable[[], Awaitable[object]]
 

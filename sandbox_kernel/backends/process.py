@@ -25,8 +25,17 @@ from sandbox_kernel.jail.streams import ListenerFailed, guarded
 from sandbox_kernel.jail.template import NoLayer
 from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, rlimits, search_path
-from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
+from sandbox_kernel.languages.recipe import (
+    MODULES,
+    ProgramPlan,
+    Recipe,
+    StepBuilder,
+    Toolchains,
+    availability,
+    recipe_of,
+    rlimits,
+    search_path,
+)
 from sandbox_kernel.limits import MIB, check_whole, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, notes
 from sandbox_kernel.policy import SandboxPolicy

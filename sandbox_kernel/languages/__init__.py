@@ -1,1 +1,1 @@
-"""The languages of the process backend; ``registry.py`` lists them. A language never starts a program itself."""
+"""The languages of the process backend; ``recipe.py`` lists them. A language never starts a program itself."""

@@ -1,13 +1,15 @@
-"""The interface of a language for the process backend."""
+"""The interface of a language for the process backend, and all languages by name (CONTRIBUTING.md: how to add one)."""
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from importlib import import_module
 
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.interpreter import interpreter_name, is_system, runtime_grants
@@ -216,3 +218,40 @@ def rlimits(
     if limits.cpu_seconds is not None:
         found["CPU"] = int(limits.cpu_seconds) + 2
     return found
+
+
+#: The module of each language's recipe, in whose ``RECIPES`` it is. A run needs one of them, so they are imported late.
+MODULES = {
+    Language.PYTHON: "python",
+    Language.JAVASCRIPT: "node",
+    Language.TYPESCRIPT: "node",
+    Language.RUST: "rust",
+    Language.C: "c_family",
+    Language.CPP: "c_family",
+    Language.ZIG: "c_family",
+    Language.COMMAND: "interpreters",
+    Language.SQL: "python",
+    Language.RUBY: "interpreters",
+    Language.LUA: "interpreters",
+    Language.PERL: "interpreters",
+    Language.PHP: "interpreters",
+    Language.R: "interpreters",
+    Language.GO: "interpreters",
+}
+
+
+@functools.cache
+def recipe_of(language: Language) -> Recipe:
+    """Return the recipe of a language. Raises ``KeyError`` for WebAssembly, which has none."""
+    recipes: Sequence[Recipe] = import_module(f"sandbox_kernel.languages.{MODULES[language]}").RECIPES
+    return next(recipe for recipe in recipes if recipe.language is language)
+
+
+@functools.lru_cache(maxsize=64)
+def availability(config: Toolchains, language: Language) -> Availability:
+    """Return whether this host can run a language with this configuration. Measured once for each process."""
+    try:
+        origin, version = recipe_of(language).find(config)
+    except BackendUnavailable as error:
+        return Availability(available=False, reason=error.reason, remedy=error.remedy)
+    return Availability(available=True, version=version, origin=origin)

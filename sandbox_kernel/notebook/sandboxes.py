@@ -18,7 +18,6 @@ from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, OnInput, Status, notes
 from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.autosave import notebook_path
@@ -31,7 +30,14 @@ from sandbox_kernel.notebook.options.cell_options import (
     policy_of,
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
-from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
+from sandbox_kernel.notebook.options.variables import (
+    WITH_VARIABLES,
+    MarkedOutput,
+    exchange_files,
+    output_file,
+    output_value,
+    with_variables,
+)
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.request import CellEvents

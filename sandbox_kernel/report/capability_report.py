@@ -13,8 +13,7 @@ from sandbox_kernel.backends.probes.canaries import Measurement, OnProgress
 from sandbox_kernel.backends.probes.capabilities import group_notes, measurements
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.languages.registry import MODULES, availability
+from sandbox_kernel.languages.recipe import MODULES, Availability, availability
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 

@@ -112,7 +112,7 @@ def decode_strict(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     It is ten times as fast. No value in it is nested deeper than ``MAX_DEPTH``.
     """
     if has_too_many_parts(raw):
-        raise TooManyParts(_TOO_MANY)
+        raise BadMessage(_TOO_MANY)
     try:
         found = decoder.decode(raw)
     except (ValueError, RecursionError) as error:
@@ -161,10 +161,6 @@ def check_each(values: list[object], declared: Any) -> list[Any]:
     return found
 
 
-class TooManyParts(BadMessage):
-    """Raised for a text whose objects would take more of the host's memory than its size tells."""
-
-
 def parse_json(raw: bytes, **hooks: Any) -> Any:
     """Parse a text of a program, with the hooks of ``json.loads``. Raises ``ValueError``, or ``RecursionError``.
 
@@ -172,7 +168,7 @@ def parse_json(raw: bytes, **hooks: Any) -> Any:
     parser.
     """
     if has_too_many_parts(raw):
-        raise TooManyParts(_TOO_MANY)
+        raise BadMessage(_TOO_MANY)
     return json.loads(str(raw, "utf-8", "surrogatepass"), **hooks)
 
 

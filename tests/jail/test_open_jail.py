@@ -35,7 +35,7 @@ from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.run_job import Job, run_job
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.languages import recipe
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.open_session import open_session

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_kernel import Language, Sandbox
 from sandbox_kernel.backends.process import ProcessConfig
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages import c_family
 from sandbox_kernel.languages.c_family import Zig, find_compiler
 from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.model import ExecRequest, Language
 
 

@@ -14,7 +14,7 @@ class Programs:
 
     ``echo`` prints stdin in capitals, ``args`` each argument on a line, ``three`` exits with 3, ``fails`` fails at its
     third line, ``broken`` does not compile because of its third line, ``eats`` takes memory until it is stopped. The
-    environment is the same for all (``test_node.py``, ``test_rust.py``); files are tried in ``test_exchange.py``.
+    environment is the same for all (``test_node.py``, ``test_rust.py``); files are tried in ``test_exchanged_files.py``.
     """
 
     hello: str

@@ -7,7 +7,7 @@ import pytest
 from sandbox_kernel import BackendUnavailable, Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages.interpreters import find_program
-from sandbox_kernel.languages.registry import MODULES, availability
+from sandbox_kernel.languages.recipe import MODULES, availability
 from sandbox_kernel.model import Language
 
 SMALL = (Language.RUBY, Language.LUA, Language.PERL, Language.PHP, Language.R, Language.GO)

@@ -9,7 +9,7 @@ from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, SandboxP
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.node import _can_be_told, find_node
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.model import ExecRequest, Language
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
 from sandbox_kernel.model import Language
 

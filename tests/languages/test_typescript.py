@@ -7,7 +7,7 @@ import pytest
 from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages import node as room
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.model import ExecRequest, Language
 
 

@@ -17,7 +17,7 @@ from sandbox_kernel.jail.root_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import unavailable
 from sandbox_kernel.jail.walls import has_own_disk
-from sandbox_kernel.languages.registry import MODULES, availability
+from sandbox_kernel.languages.recipe import MODULES, availability
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend

@@ -1,7 +1,9 @@
 """Passes variables between cells and languages as JSON: ``-i`` in, ``-o`` out.
 
 A variable goes in as a statement on the cell's first line, which is the empty line of the magic. It comes out as one
-line that the program prints last, with a random mark. Other languages exchange files (``languages/exchange.py``).
+line that the program prints last, with a random mark. Other languages exchange files in the work folder:
+``inputs/NAME`` has the variable, text as it is and everything else as JSON. What the program writes into the empty file
+``outputs/NAME`` becomes the variable's new value: as JSON if it is JSON, else as text without its last newline.
 """
 
 from __future__ import annotations
@@ -151,3 +153,39 @@ def with_variables(language: Language, code: str, values: Mapping[str, str], nam
         first, _, rest = code.partition("\n")
         return f"{first}\n{before}\n{rest}{after}"
     return f"{before}\n{code}{after}"
+
+
+def exchange_files(values: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the files for a run: inputs from JSON texts, and empty outputs that replace those of an earlier run."""
+    given = {f"inputs/{name}": _plain(text) for name, text in values.items()}
+    return given | {output_file(name): "" for name in names}
+
+
+def output_file(name: str) -> str:
+    """Return the file into which a program writes an output variable."""
+    return f"outputs/{name}"
+
+
+def output_value(name: str, data: bytes) -> object:
+    """Return the variable that a program wrote. Raises ``InvalidRequest`` when it is missing or too long."""
+    if not data:
+        raise InvalidRequest(
+            f"-o {name}: the cell wrote nothing into the file {output_file(name)}; write its value there"
+        )
+    if len(data) > MAX_JSON:
+        raise InvalidRequest(f"-o {name}: {len(data)} bytes, at most {MAX_JSON} travel; use --mount for data")
+    try:
+        value: object = parse_json(data, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return data.decode("utf-8", "replace").removesuffix("\n")
+    return value
+
+
+def _plain(text: str) -> str:
+    value = json.loads(text)
+    return value if isinstance(value, str) else text
+
+
+def _no_number(word: str) -> object:
+    """NaN and Infinity are not JSON: such a value stays text."""
+    raise ValueError(word)

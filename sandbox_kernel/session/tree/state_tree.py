@@ -281,8 +281,9 @@ class StateTree:
         spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first. Only
         ``for_memory`` may those go that ``undo`` can reach, and at last all but the present one.
         """
-        near = set(self._near())
-        others = sorted(node for node in self._living - {self.present} if among is None or node in among)
+        living = self._living - {self.present}
+        others = sorted(living if among is None else living.intersection(among))
+        near = set(self._near()) if others else set[int]()
         gaps = {
             node: (after - before) / max(1, self.next - node)
             for node, before, after in zip(others, (0, *others), (*others[1:], self.next), strict=False)
@@ -298,10 +299,11 @@ class StateTree:
                 return (0, gaps[node]) if record.children else (2, node)
             return 3 if self.here.depth - record.depth == 1 else 1, node
 
-        may_go = [node for node in others if for_memory or order(node)[0] not in (1, 3)]
+        orders = {node: order(node) for node in others}
+        may_go = [node for node in others if for_memory or orders[node][0] not in (1, 3)]
         if not may_go:
             return None
-        chosen = min(may_go, key=order)
+        chosen = min(may_go, key=orders.__getitem__)
         self._release(chosen)
         return chosen
 

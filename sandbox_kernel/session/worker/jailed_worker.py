@@ -250,7 +250,7 @@ class JailedWorker:
     def keep_files(self) -> None:
         """Copy the work folder, also again after the host has changed files in it between cells."""
         if self.tree.keep > 0:
-            self.copies.take(self.tree.present, [each.id for each in self.tree.living()])
+            self.copies.take(self.tree.present, {each.id for each in self.tree.living()})
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy of the present state; called before the worker gets a new message."""

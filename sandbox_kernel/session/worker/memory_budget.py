@@ -32,9 +32,9 @@ _SLACK = 16 << 20
 #: Below this share of its memory limit a session can wake a checkpoint beside a dying worker.
 _ROOMY = 0.5
 _CAP_SYS_PTRACE = 19
-#: How long processes that cells have started are asked what they hold, in seconds, and how many times as long they are
-#: not asked then.
-_OTHERS_S, _REST = 0.05, 10
+#: How long processes that cells have started are asked what they hold, in seconds, and how long they are not asked
+#: then: at least so many seconds, and so many times as long.
+_OTHERS_S, _REST_S, _REST = 0.05, 0.1, 10
 
 
 def spare_processes(checkpoints: int) -> int:
@@ -97,7 +97,9 @@ class MemoryBudget(MemoryLimit):
         kernel would kill a checkpoint, because it finds no memory of the worker any more. The room does not grow with
         what is used: other processes of the session may take it, and keep it when the next worker dies.
         """
-        room = min(self.limit_bytes, self._jail.meter.held_bytes()) + _SLACK if self._has_checkpoints else 0
+        # In steps: to set a limit takes longer than to find that it is the same.
+        held = self._jail.meter.held_bytes() // _SLACK * _SLACK + _SLACK
+        room = min(self.limit_bytes, held) + _SLACK if self._has_checkpoints else 0
         room += _SLACK if dying else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
@@ -127,7 +129,7 @@ class MemoryBudget(MemoryLimit):
 
     def begin_cell(self) -> None:
         """Measure a new cell from now on. Before it the session holds what it held at the end of the last one."""
-        self._top, self._next_look, self._rest_until, self.ended = 0, 0.0, 0.0, False
+        self._top, self._next_look, self.ended = 0, 0.0, False
         if self._seen != self._channel.speaker:
             self._look(anonymous_bytes(self._channel.speaker), self._jail.meter.files_bytes())
         self.use = MemoryUse(before_bytes=self._used)
@@ -185,7 +187,7 @@ class MemoryBudget(MemoryLimit):
             if time.monotonic() > began + _OTHERS_S:
                 break
             self._others += _private(pid)
-        self._rest_until = time.monotonic() + _REST * (time.monotonic() - began)
+        self._rest_until = time.monotonic() + max(_REST_S, _REST * (time.monotonic() - began))
         return self._others
 
     def used_bytes(self) -> int:

@@ -18,7 +18,7 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.recipe import availability
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.session.cell.request import CellEvents, LimitLift
 from tests.conftest import need

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.languages.exchange import MAX_BYTES, exchange_files, output_file, output_value
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.options.variables import MAX_JSON, exchange_files, output_file, output_value
 from sandbox_kernel.notebook.sandboxes import CellIO, CellOutcome, NotebookSandboxes
 
 
@@ -41,7 +41,7 @@ def test_nothing_written_and_too_much_written_are_said_with_the_name() -> None:
     with pytest.raises(InvalidRequest, match="-o x: the cell wrote nothing into the file outputs/x"):
         output_value("x", b"")
     with pytest.raises(InvalidRequest, match=r"-o x: \d+ bytes"):
-        output_value("x", b"1" * (MAX_BYTES + 1))
+        output_value("x", b"1" * (MAX_JSON + 1))
 
 
 SQUARES = {
