@@ -76,10 +76,7 @@ NAME_PACKAGES = ("UsageError", "ModuleNotFoundError")
 
 
 def wanted(code: str, result: ExecResult) -> Wanted | None:
-    """Return the right to install what a cell lacked: by its ``%pip install``, script block or ``requirements.txt``.
-
-    Only for an error of ``NAME_PACKAGES``.
-    """
+    """Return the right to install what a cell lacked: by its ``%pip install``, script block or ``requirements.txt``."""
     ename, names, code = result.error.ename if result.error is not None else "", list[str](), code[:_MOST_BYTES]
     if ename == "UsageError":
         words = " ".join(_PIP_LINE.findall(code)).split()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
-from sandbox_kernel.agent.mcp import file_tools
+from sandbox_kernel.agent.mcp import toolbox
 from sandbox_kernel.agent.mcp.mcp_tool import ToolCall
 from sandbox_kernel.agent.mcp.session_tools import MOST_SESSIONS
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
@@ -110,8 +110,8 @@ def test_a_failure_of_our_own_is_told_and_logged(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_file_too_many_is_refused_and_later_runs_go_on(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_tools, "MAX_PACKED_BYTES", 10)
-    monkeypatch.setattr(file_tools, "MAX_PACKED_FILES", 2)
+    monkeypatch.setattr(toolbox, "MAX_PACKED_BYTES", 10)
+    monkeypatch.setattr(toolbox, "MAX_PACKED_FILES", 2)
 
     async def play(box: Sandbox) -> list[tuple[object, object]]:
         toolbox = Toolbox(box)

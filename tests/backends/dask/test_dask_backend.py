@@ -9,8 +9,8 @@ import pytest
 
 from sandbox_kernel import BackendUnavailable, ExecRequest, InvalidRequest, Language, Sandbox, Status
 from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.dask import dask_backend
 from sandbox_kernel.backends.dask import dask_backend as ours
-from sandbox_kernel.backends.dask import dask_worker
 from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 from sandbox_kernel.jail.streams import Stop
 from tests.conftest import need
@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkey
     setup, request = ours.ProcessSetup(*_setup()), python("import time; time.sleep(60)")
     delivery = ours.run_on_worker(setup, request, "later", False, False)
     assert delivery.result.status is Status.INTERRUPTED
-    assert not dask_worker._running and "later" not in dask_worker._stopped
+    assert not dask_backend._running and "later" not in dask_backend._stopped
 
 
 def _setup() -> tuple[object, object, object]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel.backends.probes import gpu_canaries
+from sandbox_kernel.backends.probes import capabilities
 from sandbox_kernel.backends.probes.canaries import Measurement
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy.gpu import FoundGpu, GpuRule
@@ -16,9 +16,9 @@ CARDS = ("/dev/card0", "/dev/card1", "/dev/shared")
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = {None: (), GpuRule((0,)): ("/dev/card0", "/dev/shared"), GpuRule(): CARDS}
-    monkeypatch.setattr(gpu_canaries, "gpu_devices", lambda: CARDS)
-    monkeypatch.setattr(gpu_canaries, "find_gpu", lambda rule: FoundGpu(allowed[rule]))
-    monkeypatch.setattr(gpu_canaries.os, "access", lambda path, mode: True)
+    monkeypatch.setattr(capabilities, "gpu_devices", lambda: CARDS)
+    monkeypatch.setattr(capabilities, "find_gpu", lambda rule: FoundGpu(allowed[rule]))
+    monkeypatch.setattr(capabilities.os, "access", lambda path, mode: True)
 
 
 def opens(*reached: str) -> Callable[[ExecRequest], ExecResult]:
@@ -30,12 +30,12 @@ def opens(*reached: str) -> Callable[[ExecRequest], ExecResult]:
 
 
 def first(run: Callable[[ExecRequest], ExecResult], rule: GpuRule | None) -> Measurement:
-    return gpu_canaries.measure_gpu(run, rule, "walls")[0]
+    return capabilities.measure_gpu(run, rule, "walls")[0]
 
 
 def test_a_machine_without_a_card_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_canaries, "gpu_devices", lambda: ())
-    assert gpu_canaries.measure_gpu(opens(), None, "walls") == []
+    monkeypatch.setattr(capabilities, "gpu_devices", lambda: ())
+    assert capabilities.measure_gpu(opens(), None, "walls") == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_program_that_says_nothing_proves_nothing(cards: None) -> None:
 
 
 def line(name: str, answer: Callable[[ExecRequest], ExecResult]) -> Measurement:
-    found = gpu_canaries.measure_gpu(answer, GpuRule(), "walls")
+    found = capabilities.measure_gpu(answer, GpuRule(), "walls")
     return next(each for each in found if each.name == name)
 
 

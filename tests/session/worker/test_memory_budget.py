@@ -95,8 +95,8 @@ def test_cells_that_only_add_kept_states_show_the_same_memory_and_measure_only_w
     session = open_one(memory_mb=300)
     shown = [session.run(f"a{number} = {number}").peak_memory_bytes or 0 for number in range(6)]
     assert max(shown) - min(shown) < 2 * MB and not measured
-    assert all(session.run(code).ok for code in ("import subprocess; subprocess.Popen(['sleep', '60'])", "1", "1"))
-    assert measured
+    assert session.run("import subprocess; subprocess.Popen(['sleep', '60'])").ok
+    assert any(session.run("1").ok and measured for _ in range(200))
 
 
 @pytest.mark.slow

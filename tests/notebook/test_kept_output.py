@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.notebook.page.kept_output import MAX_CELLS, MAX_CHARACTERS, KeptOutput
+from sandbox_kernel.notebook.cell_requests import MAX_CELLS, MAX_CHARACTERS, KeptOutput
 
 
 class Comm:
