@@ -205,7 +205,7 @@ def test_a_hint_names_a_limit_that_would_have_been_enough(said: str, held: int, 
 
 
 @pytest.mark.parametrize(("asked_mb", "told"), [(3000, "about 3.1 GB: %sandbox --memory 4G"), (600, "used up")])
-def test_a_cell_that_had_asked_for_much_more_than_its_limit_is_told_how_much(asked_mb: int, told: str) -> None:
+def test_a_cell_that_asks_for_much_more_than_its_limit_is_told_how_much(asked_mb: int, told: str) -> None:
     ended = ExecResult(status=Status.MEMORY_EXCEEDED, memory_limit_mb=512, wanted_memory_bytes=asked_mb << 20)
     assert told in hints(ended, BESIDE)[0]
 

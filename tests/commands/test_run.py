@@ -45,7 +45,7 @@ def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_pat
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_of_a_long_program_only_the_beginning_is_read(tmp_path: Path) -> None:
+def test_only_the_beginning_of_a_long_program_is_read(tmp_path: Path) -> None:
     sparse = tmp_path / "sparse.py"
     sparse.touch()
     os.truncate(sparse, 1 << 28)

@@ -97,9 +97,9 @@ class MemoryBudget(MemoryLimit):
         kernel would kill a checkpoint, because it finds no memory of the worker any more. The room does not grow with
         what is used: other processes of the session may take it, and keep it when the next worker dies.
         """
-        # In steps: to set a limit takes longer than to find that it is the same.
-        held = self._jail.meter.held_bytes() // _SLACK * _SLACK + _SLACK
-        room = min(self.limit_bytes, held) + _SLACK if self._has_checkpoints else 0
+        room = 0
+        if self._has_checkpoints:  # in steps: to set a limit takes longer than to find that it is the same
+            room = min(self.limit_bytes, self._jail.meter.held_bytes() // _SLACK * _SLACK + _SLACK) + _SLACK
         room += _SLACK if dying else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
