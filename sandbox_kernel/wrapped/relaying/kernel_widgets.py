@@ -158,5 +158,5 @@ class KernelWidgets:
             if sent is not None and len(self._delivered) < MAX_WAITING:
                 message_id = uuid.uuid4().hex
                 inside: Table = {"comm_id": sent.message.comm_id, "data": sent.message.data}
-                self._deliver(message_id, inside, sent.message.buffers)  # not done for what JSON cannot hold
+                self._deliver(message_id, inside, sent.message.buffers)
                 self._delivered[message_id] = _Delivered(page=page, name=sent.message.message_id)

@@ -6,7 +6,6 @@ from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S
 from sandbox_kernel.session.cell.displays import MAX_COMM_MESSAGES
 from sandbox_kernel.wrapped.relaying import kernel_widgets
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.wire import to_json
 
 MODEL, PAGE = "ab-12", "page-1"
 UPDATE = {"method": "update", "state": {"value": 7}, "buffer_paths": []}
@@ -143,11 +142,16 @@ def test_what_waits_for_the_kernel_is_bounded(widgets, delivered, monkeypatch):
     assert len(delivered) == 2
 
 
-def test_callbacks_have_the_time_that_those_of_our_own_kernel_have(widgets, delivered, monkeypatch):
+def test_a_message_that_is_no_json_is_answered_and_starts_no_clock(widgets, sent, delivered):
     opened(widgets)
-    with monkeypatch.context() as no_json, pytest.raises(ValueError, match="surrogate"):
-        no_json.setattr(widgets, "_deliver", lambda _, content, __: to_json(content))
-        page_says(widgets, data={"x": "\ud800"})  # it takes no place, and stops no clock
+    page_says(widgets, data={"x": float("nan")})
+    assert "was not delivered" in sent.to_page()[-1]["printed"]
+    assert delivered == []
+    assert widgets.left_s() is None
+
+
+def test_callbacks_have_the_time_that_those_of_our_own_kernel_have(widgets, delivered):
+    opened(widgets)
     page_says(widgets)
     assert widgets.left_s() is None
     widgets.takes("status", delivered[0][0], {"execution_state": "busy"})
