@@ -192,7 +192,8 @@ def _content(path: Path) -> bytes:
 def threads() -> list[str]:
     """Threads of this process, but for those that serve all its sandboxes and live as long as it does."""
     assert wait_buried()
-    ours = ("sandbox-spawner", "sandbox-reaper", "sandbox-root-view", "sandbox-pool", "sandbox-run")
+    loops = ("sandbox-kernel-net", "sandbox-kernel-functions", "sandbox-kernel-dns")
+    ours = ("sandbox-spawner", "sandbox-reaper", "sandbox-root-view", "sandbox-pool", "sandbox-run", *loops)
     return [thread.name for thread in threading.enumerate() if not thread.name.startswith(ours)]
 
 
