@@ -94,7 +94,6 @@ LINES = {
     "O12": ("P", "bombs for compilers"),
     "O16": ("KS", "many at once, half cancelled: whose result is whose"),
 }
-TITLES = {attack: title for attack, (_, title) in LINES.items()}
 
 
 def places(attack: str) -> set[str]:

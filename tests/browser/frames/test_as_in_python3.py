@@ -32,6 +32,11 @@ def run(lab: LabPage, name: str, *sources: str) -> None:
     lab.run_all()
 
 
+def scroll_to(lab: LabPage, index: int) -> None:
+    """Bring a cell into view: frames below the window are not made."""
+    lab.page.evaluate("(n) => window.jupyterapp.shell.currentWidget.content.scrollToItem(n, 'center')", index)
+
+
 def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
@@ -46,7 +51,7 @@ class Shown:
     def index(self, name: str) -> int:
         """Scroll to a cell; return its index."""
         found = [*CELLS].index(name)
-        self.lab.page.evaluate("(n) => window.jupyterapp.shell.currentWidget.content.scrollToItem(n, 'center')", found)
+        scroll_to(self.lab, found)
         return found
 
     def output(self, name: str) -> Locator:
@@ -160,6 +165,7 @@ def bars(x=4):
     expect(inner(lab, 0).locator(".gtitle")).to_have_text(["first", "second"])
     expect(inner(lab, 0).locator(".vega-embed canvas, .vega-embed svg").first).to_be_visible()
     expect(inner(lab, 0).locator(".bk-Figure")).to_be_visible()
+    scroll_to(lab, 1)
     expect(inner(lab, 1).locator(".gtitle")).to_have_text("x is 4")
     inner(lab, 1).locator(".noUi-handle").click()
     lab.page.keyboard.press("ArrowRight")

@@ -206,8 +206,8 @@ def test_a_frame_cannot_turn_keys_for_another_frame_into_commands(lab: LabPage) 
     expect(field).to_be_visible()
     press(lab, evil)
     press(lab, field)
-    typed_by(lab, "d" * 40)
-    expect(field).to_have_value(re.compile("d+"))  # some are dropped, on the way back to the field
+    while set(field.input_value()) != {"d"}:  # on its way back to the field some are dropped, sometimes all forty
+        typed_by(lab, "d" * 40)
     assert lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 4
 
 
