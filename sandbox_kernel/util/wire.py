@@ -1,8 +1,9 @@
 """The one form of a message from a side that may be hostile: a length of four bytes, then JSON of a declared type.
 
-``Frames`` bounds the size of a message before it is read, ``parse_json`` the number of
-its parts before they become objects, ``decode`` checks the types of all fields against a dataclass. Programs inside a
-sandbox run under the user's Python and write the same form with ``struct`` and ``json`` alone.
+``Frames`` bounds the size of a message before it is read; ``has_too_many_parts`` counts its parts before they become
+objects. Two readers check the types of all fields: ``decode_strict`` takes the many messages of a cell, ``decode`` the
+few whose texts may be names of files that have no UTF-8, or that need hooks of ``json``. Programs inside a sandbox run
+under the user's Python and write the same form with ``struct`` and ``json`` alone.
 
 Why parts are counted: a frame from a session's worker has at most 16 MB, but 16 MB of ``[],`` become five million
 objects: 900 MB of the host's memory and seconds of its time, outside every limit of the cell. So strings, brackets and
