@@ -77,7 +77,7 @@ def test_no_attempt_gets_out_of_a_frame(ordinary: BrowserContext, listeners: Lis
         page.goto("about:blank#before")  # in Firefox a frame can close a tab that has shown nothing else
         page.goto(f"{listeners.url}/page")
         # Attempts that did not begin prove nothing.
-        page.wait_for_function(f"began.size === {len(some)}", timeout=60_000)
+        page.wait_for_function(f"began.size === {len(some)}", timeout=180_000)
         page.wait_for_timeout(WAIT)
         assert page.url == f"{listeners.url}/page", [*some]
         assert listeners.hits == [], [*some]

@@ -165,6 +165,7 @@ def test_a_frame_loses_the_keyboard_when_the_user_clicks_elsewhere(lab: LabPage,
     expect(field).to_be_visible()
     expect(stolen).to_be_visible()
     press(lab, stolen)
+    expect(stolen).to_be_focused()
     lab.page.keyboard.type("x")
     expect(stolen).to_have_value("x")
     bar = lab.page.locator("#jp-main-statusbar").bounding_box()
