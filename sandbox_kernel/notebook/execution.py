@@ -29,7 +29,7 @@ from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import bundle, offers_of, take_files_back
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin, done_before
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import MAX_BYTES, SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 from sandbox_kernel.session.cell.request import LimitLift
 from sandbox_kernel.session.session_rights import RightAnswers
@@ -164,8 +164,8 @@ class CellExecution:
         self._notes: list[Note] = []
         #: Tells the page of a library; None where the notebook holds it.
         self._tell: Tell | None = None
-        #: Whether a line command has shown something in this cell.
-        self._told = False
+        #: Whether a line command has shown something in this cell; what its widgets take in a saved notebook.
+        self._told, self._saved = False, 0
 
     async def run(self, cell: str | CellPlan, *, pressed: bool = False) -> CellReply:
         """Run a cell, or a plan: line commands, then the program. ``pressed``: the user pressed a button."""
@@ -336,34 +336,33 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
-        comms, libraries = self.state.comms, self.state.libraries
-        if comms.take(display) or libraries.take(display.data):
+        if not (made := self._made(display)):
             return
         batch.flush()
-        message, removed = render.render_display(self._shown(display))
-        self._notes += removed
-        self._send(*libraries.before(display.data, self._cell, self._tell))
-        if isinstance(message, render.ClearOutput):
+        if isinstance(made[-1], render.ClearOutput):
             if self._told:
                 # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
                 self._notes.append(notes.clear_ignored())
                 return
-            libraries.cleared(self._cell)
-        self._send(message)
+            self.state.libraries.cleared(self._cell)
+        self._send(*made)
 
     def _messages(self, display: SessionDisplay) -> list[render.Message]:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
+        made = self._made(display)
+        return [*made, *self.state.libraries.after(self._cell, stored=self._tell is not None)] if made else []
+
+    def _made(self, display: SessionDisplay) -> list[render.Message]:
+        """Return what a display adds to the notebook: its libraries, and itself; a widget with its state, in bounds."""
         comms, libraries = self.state.comms, self.state.libraries
         if comms.take(display) or libraries.take(display.data):
             return []
-        shown = render.render_display(self._shown(display))[0]
-        told = libraries.before(display.data, self._cell, self._tell)
-        return [*told, shown, *libraries.after(self._cell, stored=self._tell is not None)]
-
-    def _shown(self, display: SessionDisplay) -> SessionDisplay:
-        """Return a display as the notebook holds it: a widget with its state, a frame without the code its page has."""
-        held = self.state.comms.with_state(display)
-        return held if self._tell is None else replace(held, data=without_document(held.data))
+        held = comms.with_state(display, save=self._saved < MAX_BYTES)
+        self._saved += len(str(held.data.get("text/html", ""))) if held is not display else 0
+        shown = held if self._tell is None else replace(held, data=without_document(held.data))
+        message, removed = render.render_display(shown)
+        self._notes += removed
+        return [*libraries.before(display.data, self._cell, self._tell), message]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch, progress: _ProgressTimer) -> str:
         batch.settle()

@@ -13,6 +13,9 @@ from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.receipt import MIME
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+from sandbox_kernel.untrusted.frames.frame_output import FrameOutput
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +86,10 @@ def test_memory_that_a_press_gave_is_the_notebooks_from_then_on(monkeypatch, lin
     assert state.defaults.memory_mb == memory_mb
 
 
-def test_streams_come_before_the_receipt():
-    done, seen, _ = cell("print(1)")
-    assert done.failure is None
+def test_streams_come_before_the_receipt_and_a_short_cell_tells_nothing_of_its_progress():
+    door = Listener()
+    done, seen, _ = cell("print(1)", door=door)
+    assert (done.failure, door.told) == (None, [])
     assert seen[0] == ("stdout", "printed\n")
     assert isinstance(seen[1], ShowOutput)
 
@@ -94,6 +98,17 @@ def test_streams_come_before_the_receipt():
 def test_a_refusal_is_one_error_and_nothing_else(text):
     done, seen, _ = cell(text)
     assert seen == [done.failure]
+
+
+def test_the_widgets_of_a_cell_are_saved_with_their_states_until_these_are_too_much_together(monkeypatch):
+    monkeypatch.setattr(execution, "MAX_BYTES", 100_000)
+    state = NotebookState(sandboxes=NotebookSandboxes(Box))
+    value = {"state": {"value": "x" * 60_000}}
+    state.comms._pages.take("w", CommMessage(kind="comm_open", comm_id="aa", data=value, metadata={}))
+    widget = SessionDisplay(data=FrameOutput(html="", model="aa", gate="w").bundle(), worker_id="w", removed=())
+    one = CellExecution(state, Listener(), no_input, asyncio.Event())
+    shown = [*one._made(widget), *one._messages(widget), *one._messages(widget), *one._made(widget)]
+    assert [len(each.data["text/html"]) > 60_000 for each in shown] == [True, True, False, False]
 
 
 def test_a_fault_of_our_own_is_answered_and_handed_on():
@@ -147,9 +162,3 @@ def test_a_long_cell_tells_its_time_and_memory_until_it_ends(monkeypatch):
     assert (door.told[-1].timeout_s, door.told[-1].memory) == (9.0, (30, 100))
     assert door.told[-1].elapsed_s > door.told[0].elapsed_s >= 0
     assert door.told[-1].content("a")["memory_limit_bytes"] == 100
-
-
-def test_a_short_cell_tells_nothing_of_its_progress():
-    door = Listener()
-    cell("print(1)", door=door)
-    assert door.told == []

@@ -254,7 +254,7 @@ MAX_CLOSED = 10_000
 PER_SECOND = 400
 #: What pages get of a session: so many bytes at once, and then so many in a second.
 MAX_BURST, BYTES_PER_SECOND = 256 << 20, 8 << 20
-#: The most characters of JSON that a page gets to draw one model: all that is encoded at once.
+#: The most characters of JSON that a page gets to draw one model, or to go back: all that is encoded at once.
 MAX_DRAWN = 32 << 20
 #: The largest state of a link, in bytes: a session may send any number of models that call themselves one.
 _MAX_LINK = 4096
@@ -284,12 +284,10 @@ class CommGate:
     def from_session(self, message: CommMessage) -> bool:
         """Take a message of the session; whether the pages get it."""
         self._spend(message.size)
-        if not self._taken(message):
-            return False
-        if self._room < 0:
-            self._room, self.is_behind = 0.0, True
-            return False
-        return True
+        if not (taken := self._taken(message)) or self._room >= 0:
+            return taken
+        self._room, self.is_behind = 0.0, True
+        return False
 
     def _spend(self, size: int) -> None:
         now = time.monotonic()
@@ -410,12 +408,15 @@ class CommGate:
         """Go back to these comms; returns what the pages must get. Without any, the session has ended."""
         self.epoch += 1
         news = [comm.with_data("comm_close", {}) for name, comm in self._open.items() if name not in marked]
-        for name, was in marked.items():
-            now = self._open.get(name)
-            if now is None:
-                news.append(was.message("comm_open", was.now))
-            elif now is not was:
-                news.append(was.message("comm_msg", was.now))
-                self.is_outdated |= now.journal != was.journal
+        self._spend(0)
+        most, size = min(MAX_DRAWN, self._room), 0
+        back = [(was, self._open.get(name)) for name, was in marked.items() if self._open.get(name) is not was]
+        for was, now in back:
+            size += was.drawn_size
+            # What is too much for one message pages ask for themselves, each widget that they show.
+            self.is_outdated |= size > most or (now is not None and now.journal != was.journal)
+            if size <= most:
+                news.append(was.message("comm_open" if now is None else "comm_msg", was.now))
+        self._spend(int(min(size, most)))
         self._open = dict(marked)
         return news

@@ -83,9 +83,9 @@ class FrameComms:
         """Whether any session has had a widget."""
         return self._pages.in_use
 
-    def with_state(self, display: SessionDisplay) -> SessionDisplay:
-        """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
-        made = self._pages.saved(display.worker_id, display.data)
+    def with_state(self, display: SessionDisplay, *, save: bool = True) -> SessionDisplay:
+        """Return the display of a widget; with ``save`` its HTML has its state, for a saved notebook."""
+        made = self._pages.saved(display.worker_id, display.data) if save else None
         data, apart = ids_apart(display.data)
         shown = data if made is None else {**data, "text/html": made}
         return replace(display, data=shown, metadata={**display.metadata, **apart}) if apart else display

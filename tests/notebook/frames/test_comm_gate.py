@@ -65,10 +65,8 @@ def test_only_comms_that_the_session_has_opened_and_not_closed_pass() -> None:
 
 def test_the_number_of_comms_and_the_rate_of_a_page_are_bounded() -> None:
     gate = CommGate()
-    assert (
-        sum(gate.from_session(opened(f"{n:x}")) for n in range(comm_gate.MAX_OPEN_COMMS + 9))
-        == comm_gate.MAX_OPEN_COMMS
-    )
+    passed = [gate.from_session(opened(f"{n:x}")) for n in range(comm_gate.MAX_OPEN_COMMS + 9)]
+    assert sum(passed) == comm_gate.MAX_OPEN_COMMS
     assert sum(gate.from_page(update("1"), 0) for _ in range(5 * comm_gate.PER_SECOND)) <= 2 * comm_gate.PER_SECOND
 
 
@@ -99,10 +97,8 @@ def test_models_are_told_in_the_order_of_their_opening_whatever_their_random_nam
 
 
 def test_a_page_gets_the_links_of_what_it_draws_and_their_other_ends() -> None:
-    gate = CommGate()
-    for name in ("aa", "bb", "cc"):
-        gate.from_session(opened(name))
-    gate.from_session(opened("dd", _model_name="LinkModel", source=["IPY_MODEL_aa", "v"], target=["IPY_MODEL_bb", "v"]))
+    link = opened("dd", _model_name="LinkModel", source=["IPY_MODEL_aa", "v"], target=["IPY_MODEL_bb", "v"])
+    gate = gate_of(*map(opened, ("aa", "bb", "cc")), link)
     assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa", "dd"]
     assert [name for _, name, _ in states(gate.replay("cc"))] == ["cc"]
 
@@ -213,9 +209,7 @@ def test_what_is_too_large_for_the_gate_is_refused_and_leaves_nothing(monkeypatc
     assert gate._store.held > held + (1 << 20)  # a journal is counted, too
 
 
-def test_a_session_cannot_flood_its_pages_with_changes_of_its_widgets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_session_cannot_flood_its_pages_with_changes_of_its_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
     pages, page = GatedPages(), Page()
@@ -302,14 +296,8 @@ def test_a_journal_that_begins_with_a_closed_model_is_not_told() -> None:
 
 
 def test_a_value_that_is_cleared_later_begins_no_journal() -> None:
-    gate = gate_of(
-        opened("aa", value=5, other=1),
-        update("aa", value=None),
-        update("aa", value=6),
-        update("aa", other=2),
-        update("aa", value=None),
-    )
-    assert len(gate.replay("aa")) == 1
+    changes = [update("aa", **change) for change in ({"value": None}, {"value": 6}, {"other": 2}, {"value": None})]
+    assert len(gate_of(opened("aa", value=5, other=1), *changes).replay("aa")) == 1
 
 
 def test_a_journal_is_bounded_in_number_and_size_and_the_newest_messages_stay() -> None:
@@ -352,6 +340,21 @@ def test_pages_draw_anew_when_what_they_have_shown_is_taken_back() -> None:
     assert page.got[3:] == ["comms", "comms", "again"]
     pages.settled("gate", 1, went_back=True)
     assert page.got[6:] == ["comms"]
+
+
+def test_what_pages_get_when_a_session_goes_back_is_summed_before_anything_is_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages, page, decoded = GatedPages(), Page(), counted_replays(monkeypatch)
+    pages.connect(page)
+    monkeypatch.setattr(comm_gate, "MAX_DRAWN", 10_000)
+    for n in range(20):  # all have the same text, which is kept once
+        pages.take("gate", opened(f"{n:x}", value="x" * 3000))
+    pages.settled("gate", 1, went_back=False)
+    for n in range(20):
+        pages.take("gate", update(f"{n:x}", other=1))
+    pages.settled("gate", 1, went_back=True)
+    assert (len(decoded), page.got[-2:]) == (3, ["comms", "again"])
 
 
 def counted_replays(monkeypatch: pytest.MonkeyPatch) -> list[str]:
