@@ -145,6 +145,8 @@ class JailedWorker:
         self._freezing = False
         #: Whether the copy of the work folder in the present state is still to be ordered.
         self._uncopied = False
+        #: The nodes of checkpoints that were given up and look at their variables meanwhile.
+        self._looking: list[int] = []
         self._lost: tuple[int, ...] = ()
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
@@ -236,7 +238,7 @@ class JailedWorker:
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
         if room:
-            self.memory.relimit(self.tree.living_count + room)
+            self.memory.relimit(self.tree.living_count + len(self._looking) + room)
         self.allow_fork()
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self.sealed})
         self._freezing = True
@@ -270,8 +272,10 @@ class JailedWorker:
             self._keep(frozen)
             self.gate.settle()
             # Checkpoints that are too many wait for a look, but only where their processes are counted apart.
-            waits = self.looks and counts_processes() and not self.memory.is_crowded()
-            self._end_surplus(MOST_WAITING if waits else 0)
+            if not (self.looks and counts_processes()) or self.memory.is_crowded():
+                self._end_surplus(0)
+            elif self.tree.surplus >= MOST_WAITING + LOOKS_AT_ONCE:
+                self._end_surplus(MOST_WAITING, wait=False)
             self._make_room()
         self.gate.settle()
         self.gate.read()
@@ -316,7 +320,7 @@ class JailedWorker:
             keepers = holders_of_removed_files(self.jail.init_pid, device)
             self._evict_while(is_full, {each.id for each in self.tree.living() if each.pid in keepers})
         self._evict_while(self.memory.is_crowded)
-        self.memory.relimit(self.tree.living_count)
+        self.memory.relimit(self.tree.living_count + len(self._looking))
 
     def _evict_while(self, needed: Callable[[], bool], among: set[int] | None = None) -> None:
         """End one checkpoint after the other, and wait until what it held is free, while more room is needed."""
@@ -380,7 +384,8 @@ class JailedWorker:
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(self.tree.records[node].pid for node in nodes))
-            self._look(nodes, last=False)
+            self.gate.order("look", cells=nodes, last=False)
+            self._hear_looks(nodes)
         self._end_surplus(0)
         self.memory.relimit(self.tree.living_count)
 
@@ -396,15 +401,23 @@ class JailedWorker:
         self.memory.relimit(self.tree.living_count)
         return 0 < self.tree.surplus < before
 
-    def _look(self, nodes: Sequence[int], *, last: bool) -> None:
-        self.gate.order("look", cells=nodes, last=last)
+    def _hear_looks(self, nodes: Sequence[int]) -> None:
         # A worker that does not tell is noticed by the next cell.
         with contextlib.suppress(SessionError):
             self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
         self.tree.not_seen(nodes)
 
-    def _end_surplus(self, most: int) -> None:
-        """End checkpoints until at most so many are too many; first those whose variables were looked at."""
+    def _end_looking(self) -> None:
+        nodes, self._looking = self._looking, []
+        if nodes:
+            self._hear_looks(nodes)
+            self.gate.drop(nodes)
+
+    def _end_surplus(self, most: int, *, wait: bool = True) -> None:
+        """End checkpoints until at most so many are too many; first those whose variables were looked at.
+
+        Without ``wait`` the last few look while the next cells run, and end with the next few.
+        """
         # Not the beginning: what was given up is made again from there, if from nowhere else.
         looked = [record.id for record in self.tree.living() if record.looked and record.id]
         while self.tree.surplus > most and (node := self.tree.evict(for_memory=False, among=looked)) is not None:
@@ -414,9 +427,14 @@ class JailedWorker:
             nodes = [node for node in given_up if node is not None]
             if not nodes:
                 break
+            self._end_looking()
             if self.looks:
-                self._look(nodes, last=True)
-            self.gate.drop(nodes)
+                self.gate.order("look", cells=nodes, last=True)
+                self._looking = nodes
+            else:
+                self.gate.drop(nodes)
+        if wait:
+            self._end_looking()
 
     # Going back.
 

@@ -9,11 +9,11 @@ from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateClient
-from sandbox_kernel.session.worker.jailed_worker import JailedWorker
+from sandbox_kernel.session.worker.jailed_worker import LOOKS_AT_ONCE, JailedWorker
 from tests.session.conftest import Open
 from tests.waiting import until
 
-CELLS = 9
+CELLS = 12
 
 
 class Page:
@@ -74,19 +74,27 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(
     assert added(session)[:CELLS] == ALL
 
 
+SLOW = "import time\nclass Slow:\n    def __reduce__(self): return time.sleep(0.2) or (int, (1,))\nslow = Slow()"
+
+
+@pytest.mark.parametrize("crashes", [False, True])
 def test_more_cells_than_may_wait_end_checkpoints_without_a_pause_and_without_a_fork_for_each(
-    open_one: Open, monkeypatch: pytest.MonkeyPatch
+    open_one: Open, monkeypatch: pytest.MonkeyPatch, crashes: bool
 ) -> None:
     monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.MOST_WAITING", 2)
     monkeypatch.setattr(BackgroundListener, "_tidy", lambda self, supervisor: None)
     order, looks = GateClient.order, list[object]()
     monkeypatch.setattr(GateClient, "order", lambda *a, **more: (looks.append(more.get("last")), order(*a, **more)))
     session = open_one(checkpoints=1)
+    assert session.run(SLOW).ok  # so that some still look when the worker dies
     live = cells_back_to_back(session)
     with session._supervisor.turn():
-        assert 0 <= live.tree.surplus <= 2
+        assert 0 <= live.tree.surplus < 2 + LOOKS_AT_ONCE
+        assert live._looking
+    if crashes:
+        assert session.run("import os; os._exit(1)").rolled_back
     assert True in looks and False not in looks
-    assert added(session) == ALL
+    assert added(session)[1 : 1 + CELLS] == ALL
 
 
 @pytest.mark.parametrize("counted", [True, False])
