@@ -220,11 +220,6 @@ def _remove(path: str) -> None:
         remove_tree(fd, name, _REMOVAL_S)
 
 
-@functools.lru_cache(maxsize=8)
-def _sweep_once(parent: str) -> None:
-    sweep(parent)
-
-
 def sweep(parent: str) -> None:
     """Remove private folders whose host is gone."""
     with os.scandir(parent) as entries:
@@ -234,3 +229,6 @@ def sweep(parent: str) -> None:
             if os.fstat(fd).st_uid == os.geteuid():
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(path)
+
+
+_sweep_once = functools.lru_cache(maxsize=8)(sweep)

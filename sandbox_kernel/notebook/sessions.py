@@ -39,6 +39,8 @@ _WALLS = tuple(option for option in OPTIONS if option.at_start is AtStart.WALLS)
 
 #: From how many bytes on a variable is large, and how many of them an error names.
 _LARGE, _MOST_TOLD = MIB, 10
+#: The most sessions at once: each has the limits of the notebook for itself.
+MOST_SESSIONS = 16
 
 
 class WouldLose(SessionError):
@@ -94,7 +96,7 @@ class NotebookSessions:
                 unused = self._held.pop(key, None)
                 if unused is not None:
                     unused.session.close()
-                self._held[key] = _Held(self._open(key[0], base, options.session), base.of_session)
+                self._put(key, self._open(key[0], base, options.session), base.of_session, used=False)
                 choice = self.choose_open(plan)
         return choice
 
@@ -105,7 +107,7 @@ class NotebookSessions:
             if not options.keeps_state or not has_sessions(key[0], options.backend):
                 return False
             if key not in self._held:
-                self._held[key] = _Held(self._open(key[0], options, options.session), options.of_session)
+                self._put(key, self._open(key[0], options, options.session), options.of_session, used=False)
             return True
 
     def choose_open(self, plan: CellPlan) -> Choice:
@@ -252,13 +254,16 @@ class NotebookSessions:
             (begun,) = (held.options for held in self._held.values() if held.session is of)
         self._put((copy.language, name), copy, begun)
 
-    def _put(self, key: Key, session: Session, options: CellOptions) -> None:
+    def _put(self, key: Key, session: Session, options: CellOptions, *, used: bool = True) -> None:
+        """Hold a session in place of the one with its key. One that holds state counts as used."""
         with self._lock:
-            old = self._held.get(key)
-            # It holds state, so new defaults must not replace it: it counts as used.
-            self._held[key] = _Held(session, options, used=True)
-        if old is not None:
-            old.session.close()
+            old = self._held.pop(key, None)
+            if fits := len(self._held) < MOST_SESSIONS:
+                self._held[key] = _Held(session, options, used)
+        for other in (*([old.session] if old is not None else []), *([] if fits else [session])):
+            other.close()
+        if not fits:
+            raise InvalidRequest(f"{MOST_SESSIONS} sessions are open; end one first: %sandbox restart --session NAME")
 
     def open_for_one_cell(self, options: CellOptions) -> Session | None:
         """Open a session for one cell, with the limits of a fresh run, or return None. The caller closes it."""

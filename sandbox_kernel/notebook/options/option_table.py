@@ -26,7 +26,6 @@ from sandbox_kernel.model.units import (
     parse_megabytes,
     size_text,
 )
-from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
@@ -227,10 +226,6 @@ def _given(text: str, option: str) -> str:
     return text
 
 
-def _mount_text(mount: Mount) -> str:
-    return f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
-
-
 def _mb_text(size_mb: int) -> str:
     return size_text(size_mb * MIB)
 
@@ -287,8 +282,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "--mount", "mounts", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
-        "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text), _mount_text, _FOLLOWS,
-        repeats=True, key=lambda mount: mount.guest, of_install=3, setting="mounts",
+        "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text),
+        lambda mount: f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}", _FOLLOWS, repeats=True,
+        key=lambda mount: mount.guest, of_install=3, setting="mounts",
     ),
     Option(
         "--gpu", "gpu", "CARDS", "all, or numbers like 0 or 0,1", "let it use accelerators: all, or numbers like 0,1",
