@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
 from sandbox_kernel.jail.accounting.processes import read_once, tree
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
@@ -241,6 +242,8 @@ def _bubblewrap_command(
 
     def write_args(sources: dict[str, str] | None) -> None:
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=sources)
+        if find_hierarchies() is None:  # shared mappings of zeros are memory that nobody counts; this cannot be mapped
+            args += ["--dev-bind", "/dev/full", "/dev/zero"]
         os.write(args_fd, b"\0".join(map(os.fsencode, args)) + b"\0")
         os.lseek(args_fd, 0, os.SEEK_SET)
 

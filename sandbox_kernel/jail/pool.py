@@ -256,10 +256,5 @@ def close_all() -> None:
         pool.close()
 
 
-def _forget_all() -> None:
-    for pool in list(_pools):
-        pool.forget()
-
-
 atexit.register(close_all)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=lambda: list(map(Pool.forget, list(_pools))))

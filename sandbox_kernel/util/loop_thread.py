@@ -61,12 +61,7 @@ class LoopThread:
             self._thread.join(timeout=5)
 
 
-def _after_fork() -> None:
-    for each in _all:
-        each.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=lambda: list(map(LoopThread.forget, _all)))
 
 #: The loop of every proxy and every blocking fetch of this process.
 NETWORK = LoopThread("sandbox-kernel-net")

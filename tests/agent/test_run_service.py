@@ -22,7 +22,7 @@ LARGE_FILE = "open('a', 'wb').write(bytes(8 << 20))"
 CLIENTS = 16
 
 
-class Service:
+class Service(contextlib.AbstractContextManager["Service"]):
     """A service on its own thread."""
 
     def __init__(self, workers: int = 2, waiting: int = 8) -> None:
@@ -39,6 +39,9 @@ class Service:
         self.http = RunService(self.queue, TOKEN)
         self._ready.set()
         await self.http.serve(self._listener)
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         if self.thread.is_alive():
@@ -69,9 +72,8 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    made = Service()
-    yield made
-    made.stop()
+    with Service() as made:
+        yield made
 
 
 def test_a_program_runs_and_the_answer_has_every_field_of_sandboxfusion(service: Service) -> None:
@@ -222,15 +224,12 @@ def test_a_connection_of_a_client_with_the_token_serves_several_requests(service
 
 def test_a_next_request_that_does_not_come_whole_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "IDLE_S", 0.2)
-    made = Service()
     asked = f"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-    try:
+    with Service() as made:
         with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
             raw.sendall(asked + b"G")
             with contextlib.suppress(ConnectionResetError):
                 assert b"".join(iter(lambda: raw.recv(4096), b"")).count(b"HTTP/1.1") == 1
-    finally:
-        made.stop()
 
 
 def head(service: Service, token: str, size: int) -> socket.socket:
@@ -263,9 +262,8 @@ def test_bodies_together_are_bounded(service: Service) -> None:
 
 
 def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
-    made = Service(workers=1, waiting=1)
     body = json.dumps({"code": "import time; time.sleep(600)", "language": "python", "run_timeout": 900}).encode()
-    try:
+    with Service(workers=1, waiting=1) as made:
         gone = [head(made, TOKEN, len(body)) for _ in range(2)]
         for line in gone:
             line.sendall(body)
@@ -276,8 +274,6 @@ def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
         while made.queue.taken:
             made.thread.join(0.01)
         assert made.run(code="print(1)", language="python")["status"] == "Success"
-    finally:
-        made.stop()
 
 
 _INNER = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -299,9 +295,7 @@ def test_what_is_no_honest_http_is_refused_once_and_hurts_nobody(service: Servic
 
 def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "MOST_WAITING", 4)
-    made = Service()
-    with contextlib.ExitStack() as stack:
-        stack.callback(made.stop)
+    with Service() as made, contextlib.ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=30))
         assert made.ask("/health")[0] == 200
@@ -310,23 +304,20 @@ def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.Monke
 
 def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "ANSWER_S", 0.2)
-    made = Service()
     body = json.dumps({"code": LARGE_FILE, "language": "python", "fetch_files": ["a"]}).encode()
-    with socket.socket() as raw:
+    with socket.socket() as raw, Service() as made:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.settimeout(30)
         raw.connect(("127.0.0.1", made.port))
         head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body)
         assert raw.recv(1) == b"H"
-        made.stop()
 
 
 def test_an_answer_has_the_place_of_its_program_until_the_client_has_taken_it() -> None:
-    made = Service(workers=1, waiting=0)
     body = json.dumps({"code": LARGE_FILE, "language": "python", "fetch_files": ["a"]}).encode()
     head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
-    try:
+    with Service(workers=1, waiting=0) as made:
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             raw.settimeout(30)
@@ -337,23 +328,17 @@ def test_an_answer_has_the_place_of_its_program_until_the_client_has_taken_it() 
         while made.queue.taken:
             made.thread.join(0.01)
         assert made.run(code="print(1)", language="python")["status"] == "Success"
-    finally:
-        made.stop()
 
 
 def test_a_client_that_goes_away_after_more_bytes_ends_its_program() -> None:
-    made = Service(workers=1)
     body = json.dumps({"code": "import time; time.sleep(60)", "language": "python", "run_timeout": 60}).encode()
-    head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
-    try:
-        with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
-            raw.sendall(head.encode() + body)
+    with Service(workers=1) as made:
+        with head(made, TOKEN, len(body)) as raw:
+            raw.sendall(body)
             while not made.queue.taken:
                 made.thread.join(0.01)
             raw.sendall(b"GET ")
         assert made.run(code="print(1)", language="python")["status"] == "Success"
-    finally:
-        made.stop()
 
 
 @pytest.mark.slow

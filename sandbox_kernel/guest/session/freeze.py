@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
 _waitpid, _peek = os.waitpid, os.waitid
+_make, _close, _stat = getattr(os, "memfd_create", None), os.close, os.fstat
 _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
@@ -250,10 +251,6 @@ def read_score(who: str) -> int:
             return int(file.read())
     except OSError:
         return 0
-
-
-#: References taken before the first cell, because a cell may replace these functions.
-_make, _close, _stat = getattr(os, "memfd_create", None), os.close, os.fstat
 
 
 class SpareDescriptor:

@@ -8,11 +8,13 @@ even when its time is over before it is done.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import signal
 import struct
+import tempfile
 import time
 
 TYPE_CHECKING = False
@@ -29,10 +31,8 @@ MAX_WAITING = 100
 #: In front of the area: the length of the report, which half it is in, and whether the look is done.
 _FRONT = struct.Struct("=QBB")
 #: References taken before the first cell, because a cell may replace these functions.
-_dumps, _loads = json.dumps, json.loads
+_dumps, _loads, _fork, _exit = json.dumps, json.loads, os.fork, os._exit
 _HALF = (AREA - _FRONT.size) // 2
-#: References taken before the first cell, because a cell may replace these functions.
-_fork, _exit = os.fork, os._exit
 
 
 class Observer:
@@ -46,7 +46,12 @@ class Observer:
         while len(self._areas) >= MAX_WAITING:
             self._areas.pop(min(self._areas))
         if cell not in self._areas:
-            self._areas[cell] = mmap.mmap(-1, AREA)
+            try:
+                self._areas[cell] = mmap.mmap(-1, AREA)
+            except PermissionError:  # the host watches memory, and only that of files is shared
+                with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+                    os.posix_fallocate(file.fileno(), 0, AREA)  # to write without room on the disk would kill
+                    self._areas[cell] = mmap.mmap(file.fileno(), AREA)
 
     def start(self, cell: int, look: Look, *, last: bool) -> None:
         """Look, in a fork of this process, the checkpoint of the cell; returns at once. One given up looks itself."""

@@ -159,7 +159,8 @@ _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev/random", "/dev/urandom"),
     *(f"/etc/{name}" for name in (*HOST_ETC, "passwd", "group", "nsswitch.conf")),
 )
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+#: The last one is left out where memory is watched: a shared mapping of it is memory that no watchdog sees.
+_DEVICES = ("/dev/null", "/dev/full", "/dev/zero")
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 #: Landlock controls truncation since this version. Before, a process that overrides permissions could empty any file.
@@ -197,7 +198,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
     plan = landlock_plan(
         tuple(dict.fromkeys((*existing(_SYSTEM), places.guest, *reads, *own_places(writes)))),
-        (*existing(_DEVICES), places.work, places.cell, places.tmp, *writes),
+        (*existing(_DEVICES if counted else _DEVICES[:-1]), places.work, places.cell, places.tmp, *writes),
         abi=abi,
         devices=walls.devices,
     )

@@ -162,6 +162,8 @@ _SOL_SOCKET, _BUFFER_SIZES, _KERNEL_PROGRAMS = 1, (7, 8, 18), (26, 50, 51, 52)
 _SOL_TCP, _TCP_KEYS = 6, (14, 32, 38)
 _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+#: MAP_SHARED, which is in MAP_SHARED_VALIDATE too, and MAP_ANONYMOUS.
+_SHARED_WITHOUT_FILE = 0x21
 
 # Linux's numbers: the errno module of another system would give other bytes.
 #: F_SETLEASE, F_NOTIFY, F_SETDELEG: with a file that it may only read, a program could keep others from opening it.
@@ -271,9 +273,9 @@ def build_step_filter(
     ``may_spawn`` is false when the policy allows no new processes. ``memory_is_watched`` is true when no control group
     limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
     (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket,
-    System V segments, queues and semaphores that no process has attached, and large pages of which a pipe was given a
-    byte (``vmsplice``). The filter refuses them. ``memfd_create`` answers ENOSYS, as on an old kernel: libraries then
-    use a file.
+    System V segments, queues and semaphores that no process has attached, large pages of which a pipe was given a byte
+    (``vmsplice``), rules of Landlock, and pages of a shared mapping without a file, which it keeps when no process maps
+    them any more. The filter refuses them. ``memfd_create`` answers ENOSYS, as on an old kernel: libraries use a file.
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
@@ -281,7 +283,10 @@ def build_step_filter(
         thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
         verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
-        verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS, "vmsplice": _ENOSYS}
+        absent = ("memfd_create", "vmsplice", "landlock_create_ruleset")
+        verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | dict.fromkeys(absent, _ENOSYS)
+        of_no_file = when_equal(_SHARED_WITHOUT_FILE, _EPERM)
+        verdicts["mmap"] = (*load_argument(3), *mask(_SHARED_WITHOUT_FILE), *of_no_file, *_YES)
     return _program(arch, verdicts) if verdicts else None
 
 

@@ -141,6 +141,8 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "semtimedop": (220, 192),
     "semctl": (66, 191),
     "mq_open": (240, 180),
+    "mmap": (9, 222),
+    "landlock_create_ruleset": (444, 444),
     "mq_unlink": (241, 181),
     # waiting for input (``input_prompts.py``)
     "read": (0, 63),

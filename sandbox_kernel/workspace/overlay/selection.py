@@ -75,7 +75,8 @@ OBEYED = (
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
     "*requirements*.txt", "*constraints*.txt", "pavement.py", "sconstruct.*", "compile_flags.txt", "autoexec.*",
-    "*policy*.json", "*policy*.y*ml",
+    "*policy*.json", "*policy*.y*ml", "pom.xml", "*compose*.y*ml", "dvc.y*ml", "[jt]sconfig*.json", "project.json",
+    "composer.json", "deno.json", "*pipeline*.y*ml",
     # Agents.
     "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
     "codebuddy*.md", "iflow*.md", "soul.md",

@@ -78,7 +78,7 @@ IN_PAGES_OF_PIPES = """
 import ctypes, mmap, os
 libc = ctypes.CDLL(None, use_errno=True)
 size, reader_writer = 2 << 20, os.pipe()
-memory = mmap.mmap(-1, 2 * size)
+memory = mmap.mmap(-1, 2 * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 place = -start % size
 libc.madvise(ctypes.c_void_p(start + place), ctypes.c_size_t(size), 14)
@@ -88,9 +88,25 @@ given = libc.vmsplice(reader_writer[1], part, ctypes.c_size_t(1), ctypes.c_uint(
 print("HELD" if given > 0 else f"refused {ctypes.get_errno()}")
 """
 
+#: Pages that were written and are mapped no more; and rules of Landlock.
+UNMAPPED = """
+import ctypes, mmap, os
+for opened in (lambda: -1, lambda: os.open("/dev/zero", os.O_RDWR)):
+    held = []
+    try:
+        for _ in range(4):
+            held.append(mmap.mmap(opened(), 64 << 20))
+            for at in range(0, 64 << 20, 4096): held[-1][at] = 1
+            held[-1].madvise(mmap.MADV_DONTNEED)
+        print("HELD 256 MB")
+    except OSError: print("refused")
+print("HELD" if ctypes.CDLL(None).syscall(444, (ctypes.c_uint64 * 2)(0, 3), 16, 0) >= 0 else "refused")
+"""
+
 ATTEMPTS = [
     pytest.param(IN_HIDDEN_FILES, ["refused 38"], id="files of a process that hides its descriptors"),
     pytest.param(IN_FLIGHT, ["refused 38"], id="files whose descriptors wait in a socket"),
+    pytest.param(UNMAPPED, ["refused"] * 3, id="pages that no process maps"),
     pytest.param(IN_PAGES_OF_PIPES, ["refused 38"], id="pages of a pipe"),
     pytest.param(DETACHED, ["refused 1"] * 3, id="detached System V objects"),
 ]
@@ -185,7 +201,7 @@ def test_files_beside_the_work_folder_count_without_a_control_group(monkeypatch:
 
 
 def run(enforcer: str, code: str) -> ExecResult:
-    backend = ProcessBackend(enforcer=enforcer)
+    backend = ProcessBackend(ProcessConfig(templates=False), enforcer=enforcer)  # those of other tiers
     return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=30, memory_limit_mb=128))
 
 

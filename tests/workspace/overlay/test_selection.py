@@ -411,6 +411,7 @@ NOT_ORDINARY = [
     "kernels/x/kernel.json", "compile_commands.json", "hooks/hooks.json", "data/policy.json", "mkdocs.yml",
     "nobody.knows_this", "helper-1.0.dist-info/entry_points.txt", "x.egg-info/PKG-INFO.txt", "x.egg-link",
     "renv/activate.R", "buildSrc/src/X.groovy", "docs/conf.py", "requirements-dev.txt", "locustfile.py",
+    "data/pom.xml", "data/docker-compose.yml", "reports/project.json", "data/dvc.yaml", "results/tsconfig.json",
 ]  # fmt: skip
 ORDINARY_CONTENT = [
     "train.py", "src/pkg/types.py", "src/pkg/__init__.py", "tests/test_json.py", "analysis.R", "lib/util.ts", "x.sql",

@@ -87,11 +87,8 @@ def bokeh(model: Any) -> Dict[str, Any]:
     return frame(place + code, [library], _height(getattr(model, "height", None), None))
 
 
-def _bokeh_source(_: str) -> str:
-    return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
-
-
-MAKERS.update(plotly=_plotly_source, vega=_vega_source, bokeh=_bokeh_source)
+MAKERS.update(plotly=_plotly_source, vega=_vega_source)
+MAKERS["bokeh"] = lambda _: ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
 
 
 def javascript(code: Any) -> Dict[str, Any]:

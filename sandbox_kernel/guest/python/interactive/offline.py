@@ -200,13 +200,10 @@ def read(path: str) -> str:
         return file.read(_MOST_BYTES)
 
 
-def _jquery(_: str) -> str:
-    return read(os.path.join(package_folder("jquery"), "jquery.min.js"))
-
-
 MAKERS.update(
     {
-        "itables": _itables, "leaflet": _leaflet, "jquery": _jquery, "font-awesome": _icons,
+        "itables": _itables, "leaflet": _leaflet, "font-awesome": _icons,
+        "jquery": lambda _: read(os.path.join(package_folder("jquery"), "jquery.min.js")),
         "vis-network": lambda version: read(_vis_file(version)),
     }
 )  # fmt: skip
