@@ -110,6 +110,19 @@ def run(sandboxes, text, **extra):
     return asyncio.run(go())
 
 
+def test_a_notebook_has_a_bounded_number_of_sessions_and_one_that_is_ended_makes_room(sandboxes, monkeypatch):
+    monkeypatch.setattr(notebook_sessions, "MOST_SESSIONS", 2)
+    for name in "ab":
+        run(sandboxes, f"%%sandbox --session {name}\n1")
+    with pytest.raises(InvalidRequest, match="2 sessions are open; end one first"):
+        run(sandboxes, "%%sandbox --session c\n1")
+    run(sandboxes, "%%sandbox --session a\n1")
+    opened = [session for box in FakeBox.made for session in box.sessions]
+    assert [session.closed for session in opened] == [False, False, True]
+    sandboxes.sessions.end(opened[0])
+    run(sandboxes, "%%sandbox --session c\n1")
+
+
 def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
     line = "--fresh --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s"
     result, _ = run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nprint(1)")

@@ -8,6 +8,7 @@ thread never waits for one of them: while an expression is evaluated, other requ
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import linecache
 import os
@@ -227,10 +228,8 @@ class DebugServer:
         finally:
             self.over = True
             # Whatever is stopped goes on; without a page nobody could let it.
-            try:
+            with contextlib.suppress(OSError):
                 self._dap.send({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
-            except OSError:
-                pass
 
     def _hear(self, message: Message) -> None:
         """Take an event or a response of the tracer, or a request of the host."""

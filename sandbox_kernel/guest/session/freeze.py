@@ -16,6 +16,7 @@ still kill it (the gate notices), lower its priority, and write to memory that b
 from __future__ import annotations
 
 import _socket
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -110,28 +111,22 @@ class Marks:
                 continue
         if self.random is not None:
             sys.modules["random"].setstate(self.random)
-        try:
+        with contextlib.suppress(OSError):
             # Every process of the same user can change it, even while we were frozen.
             os.sched_setaffinity(0, self.processors)
-        except OSError:
-            pass
         if self.folder is not None:
-            try:
+            with contextlib.suppress(OSError):
                 os.chdir(self.folder)
-            except OSError:
-                pass
 
 
 def set_oom_score(wanted: int) -> None:
     """Set this process's ``oom_score_adj``; a refusal is ignored. The kernel kills the highest score first."""
-    try:
+    with contextlib.suppress(OSError):
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, b"%d" % wanted)
         finally:
             os.close(fd)
-    except OSError:
-        pass
 
 
 class Freezer:
@@ -237,11 +232,9 @@ class Freezer:
 
 def reap_any() -> None:
     """Reap the processes that have looked at the variables: a checkpoint has no other children."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while _waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def read_score(who: str) -> int:

@@ -6,6 +6,7 @@ checkpoint is the worker, which is hostile. Standard library only, Python 3.8 or
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -118,10 +119,8 @@ def makes_no_more_calls(pid: int) -> bool:
 
 def send_signal(fd: int, number: int) -> None:
     """Send a signal to the process of a pidfd; does nothing when it has ended."""
-    try:
+    with contextlib.suppress(OSError):
         lockdown.pidfd_send_signal(fd, number)
-    except OSError:
-        pass
 
 
 def signal_same(pid: int, started: int, number: int) -> None:
@@ -138,12 +137,10 @@ def open_same(pid: int, started: int) -> int | None:
         fd = lockdown.pidfd_open(pid)
     except OSError:
         return None
-    try:
+    with contextlib.suppress(OSError):
         # Read after the descriptor is open: if the process lives, this is the one that the descriptor means.
         if look(pid).started == started:
             return fd
-    except OSError:
-        pass
     os.close(fd)
     return None
 

@@ -114,10 +114,8 @@ def _look_and_write(area: mmap.mmap, look: Look) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    try:
+    with contextlib.suppress(OSError):
         os.nice(5)
-    except OSError:
-        pass
     half = 0
     for found in look():
         data = _dumps(found, ensure_ascii=True).encode()

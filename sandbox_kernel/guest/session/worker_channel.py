@@ -6,6 +6,7 @@ sent, and an answer that is awaited *during* a cell is taken from the socket onl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -146,9 +147,7 @@ class HostChannel:
     def drain(self) -> None:
         """Discard messages for the worker that was killed; called by the checkpoint that takes over."""
         self._socket.setblocking(False)
-        try:
+        with contextlib.suppress(OSError):
             while self._socket.recv(1 << 20):
                 pass
-        except OSError:
-            pass
         self._socket.setblocking(True)
