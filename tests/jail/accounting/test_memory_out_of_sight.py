@@ -201,7 +201,7 @@ def test_files_beside_the_work_folder_count_without_a_control_group(monkeypatch:
 
 
 def run(enforcer: str, code: str) -> ExecResult:
-    backend = ProcessBackend(ProcessConfig(templates=False), enforcer=enforcer)  # those of other tiers
+    backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False), enforcer=enforcer)
     return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=30, memory_limit_mb=128))
 
 
