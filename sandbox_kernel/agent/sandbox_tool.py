@@ -141,9 +141,7 @@ def storable(value: object) -> object:
         return _encoded(value).decode()
     if isinstance(value, Mapping):
         return {str(storable(str(key))): storable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [storable(item) for item in value]
-    return value
+    return [storable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def as_text(answer: Mapping[str, object]) -> str:

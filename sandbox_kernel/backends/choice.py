@@ -77,9 +77,7 @@ class Backends:
             return self.dask(config) if name == "dask" else self._process_with(config)
         if name == "dask":
             return self.dask()
-        if name == "auto" and request.language is Language.WASM:
-            return self.wasm()
-        return self.process
+        return self.wasm() if name == "auto" and request.language is Language.WASM else self.process
 
     def why(self, language: Language, backend: str | None) -> str:
         """Return why ``auto`` chose this backend, for the receipt; empty when the backend was named."""

@@ -203,9 +203,7 @@ def _plain(value: object) -> object:
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def describe_end(result: ExecResult) -> str:

@@ -111,6 +111,4 @@ def audit_sink(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink:
     """Return the sink for an ``audit=`` argument: None, a path to append to, or a function."""
     if audit is None:
         return lambda _: None
-    if callable(audit):
-        return audit
-    return AuditFile(audit)
+    return audit if callable(audit) else AuditFile(audit)

@@ -149,9 +149,7 @@ class NotebookSessions:
             only_this_cell = options.session is None and (held is None or base.at_start != fixed)
             one_cell = has_sessions(key[0], options.backend)
             return Choice(why_fresh=_explain(differing, options, only_this_cell), one_cell=one_cell)
-        if held is None:
-            return Choice(must_open=True)
-        return Choice(session=held.session)
+        return Choice(must_open=True) if held is None else Choice(session=held.session)
 
     def grow(self, options: CellOptions) -> tuple[str, ...]:
         """Let running sessions follow new defaults; returns what changed. Raises ``PolicyViolation`` before that."""

@@ -104,9 +104,7 @@ def open_session(
             "allow it with policy.allow_process_spawn(), or run single commands with box.run"
         )
     opening = _Opening(backend, spec, python, share, functions)
-    if spoken is Language.PYTHON:
-        return opening.python_session()
-    return Session(opening.supervisor())
+    return opening.python_session() if spoken is Language.PYTHON else Session(opening.supervisor())
 
 
 @dataclass

@@ -78,9 +78,7 @@ def weakness(folder: str) -> str | None:
     found = os.stat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return f"{path} is not a folder of this user"
-    if found.st_mode & 0o077:
-        return f"{path} is open to other users (run: chmod 700 {path})"
-    return None
+    return f"{path} is open to other users (run: chmod 700 {path})" if found.st_mode & 0o077 else None
 
 
 def parent_weakness(parent: str) -> str | None:

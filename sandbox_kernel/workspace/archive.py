@@ -50,10 +50,9 @@ def save(rooted: Rooted, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
     links = [entry.path for entry in state.entries.values() if entry.type == SYMLINK]
     skipped += [Skipped(path=path, type=SYMLINK, reason="a tar file of ours holds files and folders") for path in links]
     try:
-        with whole_file(host_file(path)) as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for entry in held:
-                    tar.addfile(_info(entry), io.BytesIO(entry.data or b""))
+        with whole_file(host_file(path)) as out, tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for entry in held:
+                tar.addfile(_info(entry), io.BytesIO(entry.data or b""))
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"the work folder cannot be saved to {str(path)!r}: {error}; check the path") from error
     return tuple(skipped)

@@ -225,11 +225,10 @@ def test_a_connection_of_a_client_with_the_token_serves_several_requests(service
 def test_a_next_request_that_does_not_come_whole_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "IDLE_S", 0.2)
     asked = f"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-    with Service() as made:
-        with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
-            raw.sendall(asked + b"G")
-            with contextlib.suppress(ConnectionResetError):
-                assert b"".join(iter(lambda: raw.recv(4096), b"")).count(b"HTTP/1.1") == 1
+    with Service() as made, socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
+        raw.sendall(asked + b"G")
+        with contextlib.suppress(ConnectionResetError):
+            assert b"".join(iter(lambda: raw.recv(4096), b"")).count(b"HTTP/1.1") == 1
 
 
 def head(service: Service, token: str, size: int) -> socket.socket:

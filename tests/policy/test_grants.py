@@ -342,9 +342,8 @@ def test_a_link_that_a_program_planted_leads_no_copy_or_log_elsewhere(place: Pat
     (project / "out").symlink_to(place / "secret")
     (project / "changes.patch").symlink_to(patch)
     assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
-    with Sandbox() as box:
-        with pytest.raises(PolicyViolation, match="programs may write to"):
-            box.copy_in(project / "out", "key")
+    with Sandbox() as box, pytest.raises(PolicyViolation, match="programs may write to"):
+        box.copy_in(project / "out", "key")
     with pytest.raises(PolicyViolation, match="programs may write to"):
         AuditFile(project / "out" / "log")
     code = [

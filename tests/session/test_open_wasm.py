@@ -216,10 +216,9 @@ def test_memory_of_a_hostile_file_stays_inside(
     monkeypatch.setattr("sandbox_kernel.session.worker.jailed_worker.WORKER_START_S", 3.0)
     garbage = SealedMemory(b"\xa5" * saved.header.memory_bytes)
     write_saved(str(tmp_path / "evil"), saved.header, State(garbage))
-    with pytest.raises(SessionError):
-        with load_wasm_session(backend, tmp_path / "evil") as evil:
-            evil.run("1", timeout=5)
-            raise SessionError("it answered")
+    with pytest.raises(SessionError), load_wasm_session(backend, tmp_path / "evil") as evil:
+        evil.run("1", timeout=5)
+        raise SessionError("it answered")
 
 
 def test_what_is_asked_wrongly_is_refused(backend: WasmBackend, session: WasmSession) -> None:

@@ -8,10 +8,10 @@ behind every kind of wall.
 Everything that comes through the call socket is hostile. It must be one connected stream socket; there are at most
 ``MAX_CONNECTIONS`` at a time; and a program that knocks in a loop is served slowly.
 
-Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with its arguments
-(``CallMessage``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator. The
-host answers each with ``value``, ``stream``, ``end`` or ``error``. Nothing of the host but the type and the message of
-an exception goes inside: no traceback, no path.
+Messages are a length in four bytes, then JSON, then bytes (``call_values.py``). The program sends ``call`` with its
+arguments (``CallMessage``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an
+iterator. The host answers each with ``value``, ``stream``, ``end`` or ``error``. Nothing of the host but the type and
+the message of an exception goes inside: no traceback, no path.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message, encode, load, shortened
@@ -72,6 +73,8 @@ class OpenCall:
     future: Future[object] | None = None
     #: Whether the program has its answer: the function ended, or its time did.
     answered: bool = False
+    #: Whether the program takes bytes only as base64.
+    base64: bool = False
 
 
 class CallBudget:
@@ -217,8 +220,8 @@ class CallConnection:
                 if not part:
                     return False
                 data = self._frames.next(part)
-            message = load(data)
-            return self._streamed(message) if message.call is None else self._called(message.call, message)
+            message, raw = load(data)
+            return self._streamed(message) if message.call is None else self._called(message.call, message, raw)
         except BudgetSpent as error:
             for number in self.budget.streams_of(self):
                 if stream := self.budget.streams.pop(number, None):
@@ -229,7 +232,7 @@ class CallConnection:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
         return False
 
-    def _called(self, asked: str, message: CallMessage) -> bool:
+    def _called(self, asked: str, message: CallMessage, raw: BytesIO) -> bool:
         number = self.budget.take_call()
         function = self.functions.functions.get(asked)
         # The name of a function that does not exist is one short line: it is shown to people.
@@ -238,7 +241,7 @@ class CallConnection:
         try:
             if function is None:
                 raise NameError(f"there is no host function '{name}'; there are: {', '.join(self.functions.functions)}")
-            bound = bind_message(function, message)
+            bound = bind_message(function, message, raw)
         except Exception as error:
             # Whatever the arguments are: they are the program's.
             kind, text = "ValueError" if isinstance(error, BadMessage) else type(error).__name__, _text(error)
@@ -246,7 +249,8 @@ class CallConnection:
             self._write(_error(kind, text))
             return True
         call = replace(call, arguments={key: shortened(item) for key, item in bound.arguments.items()})
-        return self._run(OpenCall(number, call, self), lambda: function.call(*bound.args, **bound.kwargs))
+        opened = OpenCall(number, call, self, base64=message.base64)
+        return self._run(opened, lambda: function.call(*bound.args, **bound.kwargs))
 
     def _streamed(self, message: CallMessage) -> bool:
         """Send the next item of a stream, or drop the stream."""
@@ -259,7 +263,7 @@ class CallConnection:
             self._write(_error("ValueError", _NO_STREAM))
             return True
         items: Any = stream.items
-        stream.future, stream.answered = None, False
+        stream.future, stream.answered, stream.base64 = None, False, message.base64
         return self._run(stream, lambda: (anext if isinstance(items, AsyncIterator) else next)(items), message.next)
 
     def _run(self, running: OpenCall, work: Callable[[], object], stream: int | None = None) -> bool:
@@ -288,7 +292,8 @@ class CallConnection:
             if opens:
                 running.items, stream = result, secrets.randbits(48)  # type: ignore[assignment]
             # Encoded here, so that a result that cannot be sent is the function's error.
-            sent = _dump({"stream": stream} if opens else {"value": encode(result)})
+            raw: list[bytes] | None = None if running.base64 else []
+            sent = _dump({"stream": stream} if opens else {"value": encode(result, raw)}, raw)
             self.budget.take_bytes(len(sent))
             ended = stream is None
         except (StopIteration, StopAsyncIteration) as stop:
@@ -346,8 +351,9 @@ class CallConnection:
         self.sock.sendall(frame(_dump(message)), flags)
 
 
-def _dump(message: dict[str, object]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode()
+def _dump(message: dict[str, object], raw: list[bytes] | None = None) -> bytes:
+    text = json.dumps(message, separators=(",", ":")).encode()
+    return b"".join((text, b"\n", *raw)) if raw else text
 
 
 def _error(kind: str, message: str) -> dict[str, object]:

@@ -1,9 +1,10 @@
 """Values of host functions as JSON: how arguments and results cross the wall of a sandbox.
 
-JSON has no bytes and no infinite numbers. They are sent as objects with one key that begins with ``$``: bytes as base64
-(``{"$bytes": "aGVsbG8="}``), numbers by name (``{"$float": "nan"}``). An object of the program that has such a key is
-sent as ``$object``, so nothing is mistaken for something else. The program inside has the same rules in
-``guest/functions/calling.py``. What comes in is hostile: size, depth and number are bounded.
+JSON has no bytes and no infinite numbers. They are sent as objects with one key that begins with ``$``: bytes by their
+size (``{"$bytes": 5}``), numbers by name (``{"$float": "nan"}``). The bytes themselves follow the JSON, after a line
+break, in the order of their objects; where a language can send text alone they are base64 (``{"$bytes": "aGVsbG8="}``).
+An object of the program that has such a key is sent as ``$object``, so nothing is mistaken for something else. The
+program inside has the same rules in ``guest/functions/calling.py``. What comes in is hostile and bounded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import reprlib
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 from sandbox_kernel.backends.functions.host_function import HostFunction
@@ -29,8 +31,11 @@ _TOO_LARGE = f"it holds a number of more than {MAX_INT_BITS} bits"
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def encode(value: object, depth: int = 0) -> object:
-    """Return a value of the host as JSON. Raises ``BadMessage`` for a type that a program cannot receive."""
+def encode(value: object, raw: list[bytes] | None = None, depth: int = 0) -> object:
+    """Return a value of the host as JSON. Raises ``BadMessage`` for a type that a program cannot receive.
+
+    Bytes are appended to ``raw``; without it they are base64.
+    """
     if depth > MAX_DEPTH:
         raise BadMessage(f"it is nested deeper than {MAX_DEPTH}")
     if value is None or isinstance(value, bool | int):
@@ -40,18 +45,21 @@ def encode(value: object, depth: int = 0) -> object:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"$bytes": base64.b64encode(value).decode()}
+        if raw is None:
+            return {"$bytes": base64.b64encode(value).decode()}
+        raw.append(bytes(value))
+        return {"$bytes": len(raw[-1])}
     if isinstance(value, list | tuple):
-        return [encode(item, depth + 1) for item in value]
+        return [encode(item, raw, depth + 1) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise BadMessage("it holds a dict with a key that is not text")
-        plain = {key: encode(item, depth + 1) for key, item in value.items()}
+        plain = {key: encode(item, raw, depth + 1) for key, item in value.items()}
         return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
     raise BadMessage(f"it holds a {type(value).__name__}; send None, bool, int, float, str, bytes, list or dict")
 
 
-def decode(value: object, depth: int = 0) -> object:
+def decode(value: object, raw: BytesIO, depth: int = 0) -> object:
     """Return a value that a program sent. Raises ``BadMessage`` for anything that ``encode`` does not make."""
     if depth > MAX_DEPTH:
         raise BadMessage(f"it is nested deeper than {MAX_DEPTH}")
@@ -62,27 +70,31 @@ def decode(value: object, depth: int = 0) -> object:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, list):
-        return [decode(item, depth + 1) for item in value]
+        return [decode(item, raw, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == "$bytes":
             try:
-                return base64.b64decode(item, validate=True)
-            except (TypeError, ValueError):
-                raise BadMessage("it holds bytes that are no base64") from None
+                if not isinstance(item, int):
+                    return base64.b64decode(item, validate=True)
+                if len(found := raw.read(item)) == item:
+                    return found
+            except (TypeError, ValueError, OverflowError):
+                pass
+            raise BadMessage("it holds bytes that did not come with it, and are no base64")
         if key == "$float" and isinstance(item, str) and item in _FLOATS:
             return _FLOATS[item]
         if key == "$object" and isinstance(item, dict):
-            return _decoded_object(item, depth)
+            return _decoded_object(item, raw, depth)
     if any(key.startswith("$") for key in value):
         raise BadMessage("it holds an object with a key that begins with '$', which must be sent as $object")
-    return _decoded_object(value, depth)
+    return _decoded_object(value, raw, depth)
 
 
-def _decoded_object(value: dict[str, object], depth: int) -> dict[str, object]:
-    made = {encodable(key): decode(item, depth + 1) for key, item in value.items()}
+def _decoded_object(value: dict[str, object], raw: BytesIO, depth: int) -> dict[str, object]:
+    made = {encodable(key): decode(item, raw, depth + 1) for key, item in value.items()}
     if len(made) != len(value):
         raise BadMessage("it holds an object with keys that are the same as UTF-8")
     return made
@@ -99,13 +111,16 @@ class CallMessage:
     words: list[str] | None = None
     #: Whether the last argument is an object of JavaScript.
     object: bool = False
+    #: Whether bytes in the answer must be base64.
+    base64: bool = False
     next: int | None = None
     drop: int | None = None
 
 
-def load(data: bytes) -> CallMessage:
-    """Parse one message of a program. Raises ``BadMessage`` when it has another form or holds too many values."""
-    return wire.decode(data, CallMessage, object_pairs_hook=no_key_twice)
+def load(data: bytes) -> tuple[CallMessage, BytesIO]:
+    """Parse one message of a program, and return the bytes beside it; raises ``BadMessage`` for another form."""
+    text, _, raw = data.partition(b"\n")
+    return wire.decode(text, CallMessage, object_pairs_hook=no_key_twice), BytesIO(raw)
 
 
 _SHORT = reprlib.Repr()
@@ -133,16 +148,16 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def bind_message(function: HostFunction, message: CallMessage) -> inspect.BoundArguments:
+def bind_message(function: HostFunction, message: CallMessage, raw: BytesIO) -> inspect.BoundArguments:
     """Return the arguments of a call after all checks. Raises ``TypeError``, for the program, or ``BadMessage``."""
     if message.words is not None:
         if message.args is not None or message.kwargs is not None:
             raise BadMessage("a call has words, or args and kwargs, not both")
         return _bind_words(function, [encodable(word) for word in message.words])
-    args = [decode(item, 1) for item in message.args or ()]
+    args = [decode(item, raw, 1) for item in message.args or ()]
     if message.object and args and isinstance(args[-1], dict):
         return _bind_object(function, args, args[-1])
-    return function.bind(args, _decoded_object(message.kwargs or {}, 0))
+    return function.bind(args, _decoded_object(message.kwargs or {}, raw, 0))
 
 
 def _bind_object(function: HostFunction, args: list[object], last: dict[str, object]) -> inspect.BoundArguments:

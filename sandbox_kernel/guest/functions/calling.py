@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import binascii
 import math
+from _io import BytesIO
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 
 class _Reading:
@@ -54,41 +55,47 @@ _AS_THEY_ARE = frozenset({type(None), bool, int, str})
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def encode(value: object) -> object:
-    """Return an argument as JSON; raises ``TypeError`` for a type that cannot be sent."""
+def encode(value: object, raw: List[bytes] | None = None) -> object:
+    """Return an argument as JSON; raises ``TypeError`` for a type that cannot be sent.
+
+    Bytes are appended to ``raw``; without it they are base64.
+    """
     if type(value) in _AS_THEY_ARE or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
+        if raw is None:
+            return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
+        raw.append(bytes(value))
+        return {"$bytes": len(raw[-1])}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [encode(item) for item in value]
+        return [encode(item, raw) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a dict for a host function must have texts as keys")
-        plain = {key: encode(item) for key, item in value.items()}
+        plain = {key: encode(item, raw) for key, item in value.items()}
         return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return encode(value.tolist())
+        return encode(value.tolist(), raw)
     raise TypeError(f"a host function cannot be sent a {type(value).__name__}; send JSON values or bytes")
 
 
-def decode(value: Any) -> Any:
-    """Return a result of the host."""
+def decode(value: Any, raw: BytesIO) -> Any:
+    """Return a result of the host; its bytes are read from ``raw``."""
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [decode(item, raw) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == "$bytes":
-            return binascii.a2b_base64(item)
+            return raw.read(item)
         if key == "$float":
             return _FLOATS[item]
         if key == "$object":
             value = item
-    return {key: decode(item) for key, item in value.items()}
+    return {key: decode(item, raw) for key, item in value.items()}
 
 
 class HostError(Exception):
@@ -112,26 +119,28 @@ class Calls:
     def call(self, name: str, args: object, kwargs: object) -> Any:
         """Call a function and return its result; an iterator for a function that streams."""
         message: Dict[str, Any] = {"call": name}
+        raw: List[bytes] = []
         if args:
-            message["args"] = encode(args)
+            message["args"] = encode(args, raw)
         if kwargs:
-            message["kwargs"] = encode(kwargs)
-        return self.result(message)
+            message["kwargs"] = encode(kwargs, raw)
+        return self.result(message, raw)
 
-    def result(self, message: Dict[str, Any]) -> Any:
-        """Send the message of a call and return its result."""
-        answer, value = self.ask(message)
+    def result(self, message: Dict[str, Any], raw: Sequence[bytes] = ()) -> Any:
+        """Send the message of a call, and the bytes that belong to it, and return its result."""
+        answer, value = self.ask(message, raw)
         return self._items(answer["stream"]) if "stream" in answer else value
 
-    def ask(self, message: Dict[str, Any]) -> Tuple[Dict[str, Any], Any]:
+    def ask(self, message: Dict[str, Any], raw: Sequence[bytes] = ()) -> Tuple[Dict[str, Any], Any]:
         """Send a message; returns the answer and the value in it. Raises ``HostError`` when the answer is an error."""
-        text = self.exchange(as_json(message).encode()).decode()
-        answer: Dict[str, Any] = from_json(text)
+        data = as_json(message).encode()
+        text, _, rest = self.exchange(b"".join((data, b"\n", *raw)) if raw else data).partition(b"\n")
+        answer: Dict[str, Any] = from_json(text.decode())
         if "error" in answer:
             raise HostError(answer["error"]["type"], answer["error"]["message"])
         value = answer.get("value")
         # Without a ``$`` the JSON is the value: nothing in it has to be decoded.
-        return answer, decode(value) if "$" in text else value
+        return answer, decode(value, BytesIO(rest)) if b"$" in text else value
 
     def _items(self, stream: int) -> Iterator[Any]:
         ended = False

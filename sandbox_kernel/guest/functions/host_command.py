@@ -53,7 +53,7 @@ def answer_json(caller: Caller) -> None:
     """Pass on one message that is on standard input; a stream is read to its end."""
 
     def ask(message: Dict[str, Any]) -> Dict[str, Any]:
-        found: Dict[str, Any] = from_json(caller.exchange(as_json(message).encode()).decode())
+        found: Dict[str, Any] = from_json(caller.exchange(as_json({**message, "base64": True}).encode()).decode())
         return found
 
     try:

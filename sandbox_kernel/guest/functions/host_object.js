@@ -1,8 +1,9 @@
 // Makes the object `host` of JavaScript: host.search("boats", {limit: 3}) calls the host and returns the result.
 //
 // For Node.js and for the engine inside WebAssembly, which evaluate this file and call the function with `ask`, the way
-// of one message to the host and back, and with `toBase64` and `fromBase64`.
-(function (ask, toBase64, fromBase64) {
+// of one message to the host and back, and with `putBytes` and `takeBytes`, which say how bytes are written in a message.
+// Both get the list of raw bytes that go with the message; text alone can have them as base64.
+(function (ask, putBytes, takeBytes) {
   'use strict';
 
   class HostError extends Error {
@@ -18,7 +19,7 @@
   // What an object is: 'Object' for plain ones and those of classes, 'Map', 'Promise', …
   const kind = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
-  function encode(value) {
+  function encode(value, raw) {
     if (value === undefined || value === null) return null;
     if (typeof value === 'bigint') {
       if (!Number.isSafeInteger(Number(value))) throw new TypeError(`a host function takes no number as large as ${value}; send a text`);
@@ -31,64 +32,65 @@
       if (typeof value === 'function' || typeof value === 'symbol') throw new TypeError(`a host function takes no ${typeof value}`);
       return value;
     }
-    if (ArrayBuffer.isView(value)) return { $bytes: toBase64(new Uint8Array(value.buffer, value.byteOffset, value.byteLength)) };
-    if (value instanceof ArrayBuffer) return { $bytes: toBase64(new Uint8Array(value)) };
-    if (Array.isArray(value)) return Array.from(value, (item) => encode(item));
-    if (typeof value.toJSON === 'function') return encode(value.toJSON());
+    if (ArrayBuffer.isView(value)) return { $bytes: putBytes(new Uint8Array(value.buffer, value.byteOffset, value.byteLength), raw) };
+    if (value instanceof ArrayBuffer) return { $bytes: putBytes(new Uint8Array(value), raw) };
+    if (Array.isArray(value)) return Array.from(value, (item) => encode(item, raw));
+    if (typeof value.toJSON === 'function') return encode(value.toJSON(), raw);
     switch (kind(value)) {
-      case 'Set': return Array.from(value, (item) => encode(item));
-      case 'Map': return encode(Object.fromEntries(value));
-      case 'String': case 'Number': case 'Boolean': return encode(value.valueOf());
+      case 'Set': return Array.from(value, (item) => encode(item, raw));
+      case 'Map': return encode(Object.fromEntries(value), raw);
+      case 'String': case 'Number': case 'Boolean': return encode(value.valueOf(), raw);
       case 'Object': break;
       default: // a Promise, an Error, a RegExp: nothing of it would arrive
         if (Object.keys(value).length === 0) throw new TypeError(`a host function takes no ${kind(value)}; send plain objects, arrays or bytes`);
     }
-    const plain = Object.fromEntries(Object.entries(value).map(([name, item]) => [name, encode(item)]));
+    const plain = Object.fromEntries(Object.entries(value).map(([name, item]) => [name, encode(item, raw)]));
     return Object.keys(plain).some((name) => name.startsWith('$')) ? { $object: plain } : plain;
   }
 
-  function decode(value) {
-    if (Array.isArray(value)) return value.map((item) => decode(item));
+  function decode(value, raw) {
+    if (Array.isArray(value)) return value.map((item) => decode(item, raw));
     if (value === null || typeof value !== 'object') return value;
     const names = Object.keys(value);
     if (names.length === 1) {
-      if (names[0] === '$bytes') return fromBase64(value.$bytes);
+      if (names[0] === '$bytes') return takeBytes(value.$bytes, raw);
       if (names[0] === '$float') return FLOATS[value.$float];
-      if (names[0] === '$object') return Object.fromEntries(Object.entries(value.$object).map(([k, v]) => [k, decode(v)]));
+      if (names[0] === '$object') return Object.fromEntries(Object.entries(value.$object).map(([k, v]) => [k, decode(v, raw)]));
     }
-    return Object.fromEntries(names.map((name) => [name, decode(value[name])]));
+    return Object.fromEntries(names.map((name) => [name, decode(value[name], raw)]));
   }
 
   // A last plain object may be an argument or hold keyword arguments: the host knows the function and decides.
   function call(name, given) {
     const last = given[given.length - 1];
     const object = last !== null && typeof last === 'object' && Object.getPrototypeOf(last) === Object.prototype;
-    return result({ call: name, args: encode(given), object });
+    const raw = [];
+    return result({ call: name, args: encode(given, raw), object }, raw);
   }
 
-  function result(message) {
-    const answer = ask(message);
+  function result(message, raw) {
+    const [answer, rest] = ask(message, raw);
     if (answer.error) throw new HostError(answer.error.type, answer.error.message);
-    if (answer.items) return answer.items.map((item) => decode(item))[Symbol.iterator]();
+    if (answer.items) return answer.items.map((item) => decode(item, rest))[Symbol.iterator]();
     if (answer.stream !== undefined) return items(answer.stream);
-    return decode(answer.value);
+    return decode(answer.value, rest);
   }
 
   // For the command `host` of a shell: a call with the words of a command line.
-  const words = (name, given) => result({ call: name, words: given });
+  const words = (name, given) => result({ call: name, words: given }, []);
 
   function* items(stream) {
     let ended = false;
     try {
       for (;;) {
-        const answer = ask({ next: stream });
+        const [answer, rest] = ask({ next: stream }, []);
         ended = answer.end === true || answer.error !== undefined;
         if (answer.error) throw new HostError(answer.error.type, answer.error.message);
         if (answer.end) return;
-        yield decode(answer.value);
+        yield decode(answer.value, rest);
       }
     } finally {
-      if (!ended) ask({ drop: stream });
+      if (!ended) ask({ drop: stream }, []);
     }
   }
 

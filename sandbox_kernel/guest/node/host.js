@@ -13,12 +13,35 @@ const { spawnSync } = require('node:child_process');
 const lost = (message) => ({ error: { type: 'ConnectionLost', message } });
 const CLOSED = 'the host closed the connection; a limit of its functions is reached';
 const INTERRUPTED = { error: { type: 'KeyboardInterrupt', message: '' } };
+const BREAK = Buffer.from('\n');
 
-function framed(message) {
-  const body = Buffer.from(JSON.stringify(message));
+// How bytes are written in a message: raw after its JSON, or as base64 where there is text alone.
+const RAW = [(bytes, raw) => raw.push(bytes) && bytes.length, (size, rest) => rest.take(size)];
+const BASE64 = [(bytes) => Buffer.from(bytes).toString('base64'), (text) => new Uint8Array(Buffer.from(text, 'base64'))];
+
+// The bytes that follow the JSON of an answer; they are taken in the order of the values.
+class RawBytes {
+  constructor(data) {
+    Object.assign(this, { data, at: 0 });
+  }
+
+  take(size) {
+    this.at += size;
+    return new Uint8Array(this.data.subarray(this.at - size, this.at));
+  }
+}
+
+function parsed(body) {
+  const end = body.indexOf(10);
+  return end < 0 ? [JSON.parse(body)] : [JSON.parse(body.subarray(0, end)), new RawBytes(body.subarray(end + 1))];
+}
+
+function framed(message, raw) {
+  const head = Buffer.from(JSON.stringify(message));
+  const parts = raw.length ? [head, BREAK, ...raw] : [head];
   const size = Buffer.allocUnsafe(4);
-  size.writeUInt32BE(body.length);
-  return Buffer.concat([size, body]);
+  size.writeUInt32BE(parts.reduce((sum, part) => sum + part.length, 0));
+  return Buffer.concat([size, ...parts]);
 }
 
 // Returns false when the host has closed the connection; the reason may be there to be read.
@@ -56,10 +79,10 @@ function read(fd) {
   return held.subarray(4, have);
 }
 
-function overLine(fd, message) {
-  write(fd, framed(message));
+function overLine(fd, message, raw) {
+  write(fd, framed(message, raw));
   const answer = read(fd);
-  return answer ? JSON.parse(answer) : lost(CLOSED);
+  return answer ? parsed(answer) : [lost(CLOSED)];
 }
 
 // Calls of a session: `addon` opens a connection, and waits for an answer in such a way that an interrupt ends it.
@@ -68,8 +91,8 @@ class SessionLine {
     Object.assign(this, { addon, callSocket, fd: -1, pid: 0 });
   }
 
-  ask(message) {
-    const frame = framed(message);
+  ask(message, raw) {
+    const frame = framed(message, raw);
     const mine = this.fd >= 0 && this.pid === this.addon.pid();
     if (!mine) this.open();
     const sent = write(this.fd, frame);
@@ -80,8 +103,8 @@ class SessionLine {
       write(this.fd, frame);
       answer = this.answer();
     }
-    if (answer === undefined) return INTERRUPTED;
-    return answer === null ? lost(CLOSED) : JSON.parse(answer);
+    if (answer === undefined) return [INTERRUPTED];
+    return answer === null ? [lost(CLOSED)] : parsed(answer);
   }
 
   // Undefined after an interrupt: nobody knows then what is still on the way, so the connection ends.
@@ -106,13 +129,13 @@ class SessionLine {
 
 function overCommand(callSocket, message) {
   const done = spawnSync('host', ['--json'], {
-    input: JSON.stringify(message),
+    input: JSON.stringify(message), // the command asks for base64
     stdio: ['pipe', 'pipe', 'inherit', callSocket],
     env: { ...process.env, HOST_CALL_SOCKET: '3' },
     maxBuffer: 1 << 28,
   });
   if (done.error) throw done.error;
-  return done.status === 0 ? JSON.parse(done.stdout) : lost('the call did not reach the host');
+  return [done.status === 0 ? JSON.parse(done.stdout) : lost('the call did not reach the host')];
 }
 
 // Makes `host` a global name, if this program may call host functions. `addon` is that of a session, if it has one.
@@ -121,10 +144,10 @@ function install(addon = null) {
   if (callSocket === undefined) return;
   const file = path.join(__dirname, '..', 'functions', 'host_object.js');
   const make = vm.runInThisContext(fs.readFileSync(file, 'utf8'), { filename: 'host' });
-  const session = addon === null || line ? null : new SessionLine(addon, Number(callSocket));
-  const ask = line ? (message) => overLine(Number(line), message)
-    : session ? (message) => session.ask(message) : (message) => overCommand(Number(callSocket), message);
-  make(ask, (bytes) => Buffer.from(bytes).toString('base64'), (text) => new Uint8Array(Buffer.from(text, 'base64')));
+  if (line) return make((message, raw) => overLine(Number(line), message, raw), ...RAW);
+  if (addon === null) return make((message) => overCommand(Number(callSocket), message), ...BASE64);
+  const session = new SessionLine(addon, Number(callSocket));
+  make((message, raw) => session.ask(message, raw), ...RAW);
 }
 
 module.exports = { install };

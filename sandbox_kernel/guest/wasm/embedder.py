@@ -67,7 +67,7 @@ class JavaScriptEmbedder:
     def offer(self, line: HostLine) -> None:
         """Let the program call host functions: makes the object ``host``."""
         self.host.line = line
-        line.stop_by(lambda: self.host.stopped())
+        line.caller.stopped = lambda: self.host.stopped()
         self.js.free(self._driver("offer", javascript_source()))
 
     def run(self, source: str, name: str) -> int:

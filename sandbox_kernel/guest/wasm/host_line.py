@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import wasmtime
@@ -33,16 +32,12 @@ class HostLine:
     def __init__(self, call_socket: int, listing: list[list[str]]) -> None:
         self.listing = listing
         os.set_inheritable(call_socket, False)
-        self._caller = Caller(call_socket)
-
-    def stop_by(self, stopped: Callable[[], bool]) -> None:
-        """Ask this function while a call waits; for guests whose interrupts are no exceptions here."""
-        self._caller.stopped = stopped
+        self.caller = Caller(call_socket)
 
     def answer(self, message: bytes) -> bytes:
         """Return the host's answer to a message of the guest, or an error in its place."""
         try:
-            return self._caller.exchange(message)
+            return self.caller.exchange(message)
         except HostError as error:
             return failed(error.type, error.message)
         except CallStopped:

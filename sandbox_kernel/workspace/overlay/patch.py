@@ -135,9 +135,7 @@ def _sides(before: Rooted, after: Rooted, kept: Kept, most: int) -> _Sides:
     elif old is not None and not is_hidden(path):
         # What the user has there by now, which may be another version.
         old = _with_data(before, before.entry_at(old.names) or old, most)._replace(mode=old.mode)
-    if new.is_gone or new.is_dir:
-        return old, None
-    return old, _with_data(after, new, most)
+    return old, None if new.is_gone or new.is_dir else _with_data(after, new, most)
 
 
 def _with_data(root: Rooted, entry: Entry, most: int) -> Entry:

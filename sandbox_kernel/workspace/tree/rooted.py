@@ -308,18 +308,13 @@ class Rooted:
     def _make_folders(self, names: Names, mode: int = 0o755) -> int:
         """Open the folder ``names``; makes missing folders, the last one with ``mode``. Returns a descriptor."""
         with self._folder(()) as root:
-            try:
+            with suppress(FileNotFoundError):
                 return open_folder(root, names, PASS)
-            except FileNotFoundError:
-                pass
             current = os.dup(root)
             try:
                 for index, name in enumerate(names, 1):
-                    try:
-                        with as_owner_of(current):
-                            os.mkdir(name, mode if index == len(names) else 0o755, dir_fd=current)
-                    except FileExistsError:
-                        pass
+                    with suppress(FileExistsError), as_owner_of(current):
+                        os.mkdir(name, mode if index == len(names) else 0o755, dir_fd=current)
                     following = open_folder(current, (name,), PASS)
                     os.close(current)
                     current = following

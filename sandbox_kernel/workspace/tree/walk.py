@@ -206,6 +206,4 @@ class Walk(Iterable[Entry]):
             return "path_bytes"
         if limits.file_bytes is not None and self._file_bytes > limits.file_bytes:
             return "file_bytes"
-        if time.monotonic() > self._deadline:
-            return "seconds"
-        return None
+        return "seconds" if time.monotonic() > self._deadline else None

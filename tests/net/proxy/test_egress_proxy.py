@@ -167,9 +167,8 @@ def test_a_whole_https_url_is_sent_on_over_tls(tls_site, open_door, authority, m
 def test_without_https_a_tls_tunnel_is_refused(tls_site, open_door):
     door = open_door(tls_site.policy(schemes=("http",)), limits=tls_site.limits_as(443))
     context = ssl.create_default_context()
-    with door.open_tunnel(f"site.test:{tls_site.port}") as raw:
-        with pytest.raises(ssl.SSLError):
-            context.wrap_socket(raw, server_hostname="site.test")
+    with door.open_tunnel(f"site.test:{tls_site.port}") as raw, pytest.raises(ssl.SSLError):
+        context.wrap_socket(raw, server_hostname="site.test")
     assert door.rules == ["scheme_not_allowed"]
 
 

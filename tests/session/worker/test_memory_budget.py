@@ -174,7 +174,7 @@ OWN_ERRORS = {
     "after one that was handled": ("try: bytearray(1 << 50)\nexcept MemoryError: pass\nraise MemoryError", False),
     "one more raise of the same": ("try: bytearray(1 << 50)\nexcept MemoryError: raise", True),
     "another one for it": ("try: bytearray(1 << 50)\nexcept MemoryError as e: raise MemoryError('no') from e", True),
-    "a mapping": ("import mmap\nmmap.mmap(-1, 1 << 50)", True),
+    "a mapping": ("import mmap\nmmap.mmap(-1, 1 << 50, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)", True),
     "just beyond what one allocation may be": ("b = b'x' * (8 << 30)", True),
 }
 

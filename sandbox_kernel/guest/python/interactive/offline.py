@@ -128,9 +128,7 @@ def packaged(address: str) -> str:
         return LIBRARIES.named("leaflet")
     if _JQUERY.search(address) and package_folder("jquery"):
         return LIBRARIES.named("jquery")
-    if _ICONS.search(address):
-        return icons()
-    return ""
+    return icons() if _ICONS.search(address) else ""
 
 
 def icons() -> str:

@@ -422,7 +422,7 @@
     countNames: () => Reflect.ownKeys(globalThis).length - atStart,
     // Called only where there are host functions; the source is guest/functions/host_object.js.
     offer: (source) => {
-      const call = (message) => JSON.parse(ask("call", JSON.stringify(message)));
+      const call = (message) => [JSON.parse(ask("call", JSON.stringify({ ...message, base64: true })))];
       (0, eval)(source)(call, (data) => data.toBase64(), (text) => Uint8Array.fromBase64(text));
       if (globalThis.host !== undefined) atStart = Reflect.ownKeys(globalThis).length;
     },
