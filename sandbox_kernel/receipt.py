@@ -31,8 +31,8 @@ MIME = "application/vnd.sandbox-kernel.run+json"
 
 #: Our own lines of text begin with it; text of a sandbox has a bare square in its place.
 MARK, _NO_MARK = "\u25a3", "\u25a1"
-#: The mark, and other squares with a square in them.
-_LIKE_MARK = re.compile("[\u22a1\u25a3\u29c8\U0001f532\U0001f533\U0001f794-\U0001f796]|.?\u20de")
+#: The mark, other squares with a square in them, and what draws a square around another sign.
+_LIKE_MARK = re.compile("[\u20de\u22a1\u25a3\u29c8\U0001f532\U0001f533\U0001f794-\U0001f796]")
 
 #: Notes and refusals quote the sandbox: each stays on one line, and none is longer.
 _MAX_LINE = 1000

@@ -38,13 +38,13 @@ MAX_LINES = 100_000
 _PIECE = 1 << 16
 #: Ends all colours.
 END = "\x1b[0m"
-#: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
-_NOT_COLOURS = re.compile(
-    rf"(?:(?!{_COLOUR})(?:"
-    rf"\x1b[\]PX^_]{_STRING_BODY}(?:\x07|\x1b\\|\x9c)?"
+_SEQUENCE = (
+    rf"(?:\x1b[\]PX^_]{_STRING_BODY}(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]?"
-    r"|\x1b[ -/]{0,8}[0-~]?))+"
+    r"|\x1b[ -/]{0,8}[0-~]?)"
 )
+#: Every escape sequence and every lone escape, and those that are no colour; many in a row are one match.
+_ALL, _NOT_COLOURS = re.compile(f"{_SEQUENCE}+"), re.compile(rf"(?:(?!{_COLOUR}){_SEQUENCE})+")
 _PARTIAL = re.compile(rf"\x1b(?:\[[0-?]{{0,64}}[ -/]{{0,8}}|[\]PX^_]{_STRING_BODY}\x1b?|[ -/]{{0,8}})?\Z")
 _ANY_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 #: Bytes of UTF-8 that are no control character and no part of one; C2 begins the control characters from U+0080 on.
@@ -125,7 +125,11 @@ class ColourFilter:
         if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
             shown = text
         else:
-            shown = _SGR.sub(self._counted, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
+            if "\x1b" in text:
+                # No colour is on any more when there were too many.
+                too_many = self._most is not None and self._seen > self._most
+                text = _ALL.sub("", text) if too_many else _SGR.sub(self._counted, _NOT_COLOURS.sub("", text))
+            shown = text.translate(_VISIBLE)
         return shown if self._layout is None else self._layout.bounded(shown)
 
     def _counted(self, sequence: re.Match[str]) -> str:
@@ -169,13 +173,15 @@ class _Layout:
 
     def bounded(self, text: str) -> str:
         """Return the text without what is too much: marks in a row, letters, changes of direction, returns, lines."""
-        if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
+        letters = "" if text.isascii() else "".join(set(text))
+        if self._marks or not _marks()[0].isdisjoint(letters):
             _, marks, too_many = _marks()
             text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
-        if not text.isascii():
-            text = _STRETCH.sub(self._turned, self._known(text))
+        text = self._known(text, letters)
+        if _FROM_RIGHT.search(letters):
+            text = _STRETCH.sub(self._turned, text)
         if self._returns > MAX_RETURNS:
             text = text.replace("\b", "").replace("\r", "\n")
         if "\r" in text or "\b" in text:
@@ -192,8 +198,8 @@ class _Layout:
         kept = [f"{line}\n" for line in text.split("\n", MAX_LINES - before)[:-1]]
         return "".join(kept) + f"{END}[… more than {MAX_LINES} lines: the rest is not shown]\n"
 
-    def _known(self, text: str) -> str:
-        new = {letter for letter in set(text) if letter > "\x7f"} - self._letters
+    def _known(self, text: str, letters: str) -> str:
+        new = {letter for letter in letters if letter > "\x7f"} - self._letters
         kept = sorted(new)[: MAX_LETTERS - len(self._letters)]
         self._letters.update(kept)
         return text if len(kept) == len(new) else text.translate(dict.fromkeys(map(ord, new - self._letters), "\ufffd"))

@@ -175,7 +175,7 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     # Markdown, into which notebooks are converted, ends lines at a return too, and with them the indented text.
-    text = re.sub("\r\n?|[\u2028\u2029]", "\n", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     return unmarked(only_colours(encodable(text)))
 
 
