@@ -17,14 +17,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_TURNS, few_colours, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image, picture_work, pictures_work
-from sandbox_kernel.untrusted.tex import (
-    MAX_TOKENS,
-    check_latex,
-    letters_outside_tags,
-    places,
-    tokens,
-    tokens_of_formulas,
-)
+from sandbox_kernel.untrusted.tex import MAX_TOKENS, TAG, check_latex, places, tokens, tokens_of_formulas
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
 
@@ -44,9 +37,8 @@ _STRANGE, _USUAL = 20, 500
 _LETTERS = 8
 #: The work for a sign of a formula: all formulas of a cell may have as many signs as one.
 _SIGN = MAX_WORK // MAX_TOKENS
-
-#: Most characters of JSON that a page shows unfolded.
-_MOST_UNFOLDED = 20_000
+#: Most characters of JSON that a page shows unfolded, and the work for each value of its tree.
+_MOST_UNFOLDED, _VALUE = 20_000, 20
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _PAGE = "it would run in the page, with the rights of the page"
 _OTHER = "it is not of a type that is shown; text, tables, pictures, SVG and HTML are"
@@ -95,7 +87,7 @@ class SanitizedBundle:
         latex, html, one = texts.get("text/latex", ""), texts.get("text/html", ""), "".join(texts.values())
         signs = (tokens(latex) if latex else 0) + tokens_of_formulas(html)
         drawn = one.count("<") + one.count("\x1b") + _SCROLLER * html.count("overflow")
-        laid_out = (letters_outside_tags(html) if html else len(texts.get("text/plain", ""))) // _LETTERS
+        laid_out = (sum(map(len, TAG.split(html)[::2])) if html else len(texts.get("text/plain", ""))) // _LETTERS
         if not one.isascii():
             turned = sum(_turned(mime, text) for mime, text in texts.items())
             laid_out = max(laid_out, turned * MAX_WORK // MAX_TURNS**2)
@@ -200,18 +192,24 @@ def _name(mime: object) -> str:
     return mime.lower()
 
 
+def joined(value: object) -> object:
+    """Return a text that nbformat allows as a list of lines."""
+    is_lines = isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value)
+    return "".join(value) if isinstance(value, list) and is_lines else value
+
+
 def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
     """Return what is shown of a value, what was taken out, and the work of drawing it beside its elements."""
     if mime == "application/json":
         written = json.dumps(check_json(value), ensure_ascii=False)
         if turns(written) > MAX_TURNS:
             raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
-        return json.loads(unmarked(written)), (), 0
+        values = sum(map(written.count, ",[{"))  # of a folded tree the first hundred are drawn, and one for a hundred
+        shown = values if len(written) <= _MOST_UNFOLDED else min(values, 100 + values // 100)
+        return json.loads(unmarked(written)), (), _VALUE * shown
     if mime not in _NAMES:
         raise ContentRefused(_NEVER.get(mime, ("", _OTHER))[1])
-    # nbformat allows text as a list of lines.
-    if isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value):
-        value = "".join(value)
+    value = joined(value)
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if mime in IMAGE_TYPES:

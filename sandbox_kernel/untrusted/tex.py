@@ -102,8 +102,9 @@ MAX_TOKENS = 20_000
 MAX_DELIMITERS = 400
 #: Most formula signs in one HTML output; each may need an element around it.
 MAX_SIGNS = 20_000
-#: Deepest nesting of braces; MathJax recurses for every brace.
+#: Deepest nesting of braces and ``\\left``; MathJax recurses for every one, and draws a thousand for minutes.
 MAX_BRACES = 100
+_NESTING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\.|[{}%\n]", re.DOTALL)
 #: Most places in tables of formulas: 10 000 take a page two seconds.
 MAX_PLACES = 20_000
 
@@ -184,11 +185,6 @@ def may_be_typeset(markup: str) -> bool:
     return few and _deepest(markup) <= MAX_BRACES
 
 
-def letters_outside_tags(html: str) -> int:
-    """Return how many letters clean HTML shows."""
-    return sum(map(len, TAG.split(html)[::2]))
-
-
 def tokens_of_formulas(html: str) -> int:
     """Return ``tokens`` of the texts of clean HTML that a page searches for formulas."""
     if "$" not in html and "\\" not in html:
@@ -223,11 +219,16 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
 
 
 def _deepest(text: str) -> int:
-    """Return the largest number of open braces; 0 if there are few. Closing braces without an open one are ignored."""
-    if text.count("{") <= MAX_BRACES:
+    r"""Return the largest number of open braces and ``\left``; 0 if there are few. What ends none is ignored."""
+    if text.count("{") + text.count(r"\left") <= MAX_BRACES:
         return 0
     depth = deepest = 0
-    for brace in re.findall(r"[{}]", text):
-        depth = depth + 1 if brace == "{" else max(0, depth - 1)
+    comment = False  # in which nothing ends
+    for sign in _NESTING.findall(text):
+        comment = (comment or (sign == "%" and depth > 0)) and sign != "\n"
+        if sign in ("{", r"\left"):
+            depth += 1
+        elif sign in ("}", r"\right") and not comment:
+            depth = max(0, depth - 1)
         deepest = max(deepest, depth)
     return deepest

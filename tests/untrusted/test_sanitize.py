@@ -352,10 +352,11 @@ def test_honest_markdown_looks_right():
         assert piece in shown
 
 
-@pytest.mark.parametrize(("values", "unfolded"), [(100, True), (10_000, False)])
-def test_only_a_short_tree_of_json_is_shown_unfolded(values: int, unfolded: bool) -> None:
+@pytest.mark.parametrize(("values", "unfolded"), [(100, True), (6000, True), (10_000, False)])
+def test_only_a_short_tree_of_json_is_unfolded_and_each_value_drawn_is_work(values: int, unfolded: bool) -> None:
     shown = sanitize_bundle({"application/json": [1] * values}, {"application/json": {"expanded": True, "root": "r"}})
     assert shown.metadata == {"application/json": {"root": "r"} | ({"expanded": True} if unfolded else {})}
+    assert 20 * (values if unfolded else 100) <= shown.work < MAX_WORK // 3
 
 
 @pytest.mark.parametrize("line", ["x" * 8000, "\r\u200b" * 4000, "\b\b\u0301" * 3000, "\U0001d165" * 4000])

@@ -48,7 +48,7 @@ def test_a_command_in_pieces_is_seen_whole(hidden: str) -> None:
     "text",
     [
         "$\\displaystyle \\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$",
-        "$\\left[\\begin{matrix}1 & 2\\\\3 & 4\\end{matrix}\\right]$",
+        "$\\left[\\begin{matrix}1 & 2\\\\3 & 4\\end{matrix}\\right]$" * 40,
         "\\begin{align*} a &= b \\\\[2ex] \\textcolor{red}{c} &\\leq \\operatorname{sinc}(d) \\end{align*}",
         "$\\sum_{i=1}^{n} \\mathbb{E}\\left[X_i\\right] \\hspace{1em} \\text{for all } \\vec{v}, \\bra{\\psi}$",
         "a\\\\b",
@@ -84,8 +84,9 @@ def test_many_formulas_without_an_end_are_no_formulas() -> None:
     assert clean_html("&dollar;{" * 1000)[0].count("<span>$</span>") == 1000
     with pytest.raises(ContentRefused, match="signs of formulas"):
         clean_html("$" * 50_000)
-    with pytest.raises(ContentRefused, match="braces"):
-        check_latex("{" * 1000)
+    for deep in ("{" * 1000, r"\left(" * 150 + r"\right)" * 150, r"{\}" * 150, "{%}\n" * 150):
+        with pytest.raises(ContentRefused, match="braces"):
+            check_latex(deep)
 
 
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (200, False)])

@@ -18,7 +18,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.css import TABLE_STYLE, names
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.document import LEAST_HEIGHT, MOST_HEIGHT, USUAL_HEIGHT, frame
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, joined, sanitize_bundle
 from sandbox_kernel.util.own_folder import LockedFolder, OwnFiles
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
@@ -197,7 +197,7 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
     """Clean one display. Never raises, whatever the input is. ``gate`` is the name of the gate for widgets."""
     if not isinstance(data, Mapping):
         return sanitize_bundle(data, metadata)
-    frame, markup = None, _joined(data.get("text/html"))
+    frame, markup = None, joined(data.get("text/html"))
     try:
         if LIBRARY in data:
             return SanitizedBundle(library_bundle(data[LIBRARY]), {})
@@ -225,7 +225,7 @@ _HEIGHT = re.compile(r"<svg\s[^>]{0,1000}?\sheight=[\"']([0-9]{1,5})[0-9.]*(pt)?
 
 def _drawing(data: Mapping[object, object]) -> FrameOutput | None:
     """Return the frame of a drawing that is not plain enough for the page; None where something else is shown."""
-    drawing = _joined(data.get("image/svg+xml"))
+    drawing = joined(data.get("image/svg+xml"))
     if not isinstance(drawing, str) or "<svg" not in drawing or len(drawing) > MAX_MARKUP:
         return None
     if not {"text/html", "text/markdown"}.isdisjoint(data):  # which a page shows instead
@@ -239,12 +239,6 @@ def _drawing(data: Mapping[object, object]) -> FrameOutput | None:
         height = int(found[1]) * (4 if found[2] else 3) // 3 if found else USUAL_HEIGHT
         return check_frame({"html": drawing, "height": height})
     return None
-
-
-def _joined(value: object) -> object:
-    """Return a text that nbformat allows as a list of lines."""
-    is_lines = isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value)
-    return "".join(value) if isinstance(value, list) and is_lines else value
 
 
 def needs_frame(markup: str) -> bool:
