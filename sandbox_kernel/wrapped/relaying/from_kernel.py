@@ -13,6 +13,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -29,7 +31,7 @@ from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying import cleaning
 from sandbox_kernel.wrapped.relaying.inside import MAX_MESSAGE
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import Outside
+from sandbox_kernel.wrapped.relaying.outside import Outside, Paced
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
 
 if TYPE_CHECKING:
@@ -104,12 +106,13 @@ class Requests:
         """Return a cell that was sent and is not finished."""
         return self._cells.get(message_id)
 
+    def may_end(self, message_id: str, kind: str) -> bool:
+        """Whether a cell has not ended, and this is the first of its reply and its idle status, or the other one."""
+        return message_id in self._cells and self.ending.get(message_id) != kind
+
     def ends(self, message_id: str, kind: str) -> bool:
         """Return whether a cell is over: the kernel has sent its reply and an idle status, of which this is one."""
-        if message_id not in self._cells:
-            return False
-        first = self.ending.setdefault(message_id, kind)
-        return first != kind
+        return self.may_end(message_id, kind) and self.ending.setdefault(message_id, kind) != kind
 
     def finished(self, message_id: str) -> None:
         """Forget a cell that is over."""
@@ -156,6 +159,8 @@ class Requests:
 #: Messages whose check can take long: outputs, and replies, of which only the status is sent when it took too long.
 _CHECKED = frozenset((*cleaning.DISPLAYS, *cleaning.COMMS, "stream", "error", "execute_input"))
 _CHECKED_REPLIES = frozenset(("execute_reply", "complete_reply", "inspect_reply", "history_reply"))
+#: Messages that draw little by themselves: texts are bounded as text, and of the others the newest counts.
+_PACED = frozenset(("stream", "clear_output", "update_display_data", "status", "execute_input"))
 #: Bytes of usual output that are checked in a second, and the CPU seconds that the outputs of a cell may take besides.
 USUAL_PACE = 4 << 20
 MAX_SLOW_S = 5.0
@@ -231,7 +236,8 @@ class FromKernel:
 
     def __post_init__(self) -> None:
         self.outputs = cleaning.OutputCleaner(self.widgets.gate)
-        self.outside.closing = self.outputs.closing
+        self.outside.closing = self._closing
+        self.paced, self._numbers = Paced(), count()
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
@@ -328,8 +334,15 @@ class FromKernel:
                 self._output(self._held.pop(message.parent_id))
         self._send(message, known, clean)
 
+    def _closing(self) -> str:
+        self.paced.let_go()
+        return self.outputs.closing()
+
     def _output(self, message: KernelMessage) -> None:
         kind, parent = message.kind, message.parent
+        paced = kind in _PACED and not (message.is_idle and self.requests.may_end(message.parent_id, kind))
+        if not paced:
+            self.paced.let_go()
         clean = self.outputs.clean(kind, message.content)
         if clean is not None and not self._is_shown(message, clean):
             return
@@ -344,7 +357,8 @@ class FromKernel:
             if kind == "error":  # the words stand above a traceback, which may be long
                 self.recorder.failed(message.parent_id, clean)
                 self._tell_lacks(message, is_over=False)
-            self._send(message, [kind.encode()], clean)
+            send = partial(self._send, message, [kind.encode()])
+            self.paced.add(kind, message.parent_id, clean, send) if paced else send(clean)
         for words in self.outputs.take_removed():
             self.recorder.record.removed += 1
             self.outside.print_words(parent, words)
@@ -386,7 +400,9 @@ class FromKernel:
                 metadata = check_json(message.metadata)
         # Printed text is long, and has texts alone: no number of another form. msgspec takes a tenth of the time.
         content = msgspec.json.encode(clean) if message.kind == "stream" else to_json(clean)
-        parts = [*map(to_json, (message.header, message.parent, metadata)), content]
+        # Each with an id of its own, also what a kernel sends twice: front ends refuse a signature that they have seen.
+        header = {**message.header, "msg_id": f"{str(message.header['msg_id'])[:180]}-{next(self._numbers)}"}
+        parts = [*map(to_json, (header, message.parent, metadata)), content]
         self.outside.send_parts(message.channel, routing, parts)
 
     def _is_shown(self, message: KernelMessage, clean: cleaning.Table) -> bool:
@@ -434,13 +450,7 @@ def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:
     text = message.content.get("text")
     if message.kind != "stream" or not isinstance(text, str) or len(text) <= _PIECE:
         return (message,)
-    # Each with an id of its own: front ends refuse a signature that they have seen.
-    own = str(message.header["msg_id"])[:180]
     return (
-        replace(
-            message,
-            header={**message.header, "msg_id": f"{own}-{begin}"},
-            content={**message.content, "text": text[begin : begin + _PIECE]},
-        )
+        replace(message, content={**message.content, "text": text[begin : begin + _PIECE]})
         for begin in range(0, len(text), _PIECE)
     )

@@ -74,6 +74,56 @@ class UnreadMessages:
             self._moved = time.monotonic()
 
 
+#: How many messages that continue or replace one another a page gets at once, and then in a second; how many wait.
+AT_ONCE, A_SECOND, _MOST_WAIT = 1000, 100, 50
+
+
+class Paced:
+    """Sends what draws little by itself at a pace: of what waits, texts are joined, else the newest takes the place.
+
+    So a bar that runs for hours shows where it stands, no text is lost, and a flood costs a page no more than that.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, str, str], tuple[Table, Callable[[Table], None]]] = {}
+        self._room, self._since = float(AT_ONCE), time.monotonic()
+
+    def add(self, kind: str, cell: str, content: Table, send: Callable[[Table], None]) -> None:
+        """Take text or a clearing of a cell, an update of a display, or a status: clean content, and what sends it."""
+        clear, again = (cell, "clear_output", ""), (cell, "clear_output", "wait")
+        texts = [key for key in self.waiting if key[:2] == (cell, "stream")]
+        name = content.get("name" if kind == "stream" else "transient", "")
+        key = ("" if kind == "status" else cell, kind, str(name))
+        if kind == "clear_output" and content["wait"] and texts:
+            key = again  # the texts are shown until the next one
+        elif kind == "clear_output" or (kind == "stream" and again in self.waiting):
+            for old in texts:
+                del self.waiting[old]
+            if again in self.waiting:
+                self.waiting[clear] = self.waiting.pop(again)
+        before, _ = self.waiting.pop(key, ({}, None))
+        if kind == "stream":
+            content = {**content, "text": f"{before.get('text', '')}{content['text']}"}
+        self.waiting[key] = content, send
+        if len(self.waiting) > _MOST_WAIT:
+            del self.waiting[next(iter(self.waiting))]
+        self.look() if len(str(content.get("text"))) < LARGE else self.let_go()
+
+    def look(self) -> None:
+        """Send what waits if it is time."""
+        now = time.monotonic()
+        self._room, self._since = min(AT_ONCE, self._room + A_SECOND * (now - self._since)), now
+        if self._room >= 1:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Send what waits: it is time, or something comes that must not overtake it."""
+        waiting, self.waiting = self.waiting, {}
+        self._room = max(-A_SECOND, self._room - len(waiting))
+        for content, send in waiting.values():
+            send(content)
+
+
 _TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "hb": zmq.ROUTER, "iopub": zmq.XPUB}
 #: How long the last messages may take to leave when the kernel has ended.
 LINGER_MS = 2000

@@ -75,7 +75,7 @@ class Relay:
         poller.register(self._way_out, zmq.POLLIN)
         poller.register(self._sockets["iopub"], zmq.POLLIN)
         while True:
-            full = _PAUSE_S if self._outside.waiting.is_full else None
+            full = _PAUSE_S if self._outside.waiting.is_full or self._from_kernel.paced.waiting else None
             waits = [each for each in (self._requests.left_s(), self._widgets.left_s(), full) if each is not None]
             ready = dict(poller.poll(int(1000 * max(0.0, min((_CHECK_S, *waits)))) + 1))
             if self._kernel.done in ready:
@@ -260,6 +260,7 @@ class Relay:
             self._answered.append(header)
 
     def _look_at_clock(self) -> None:
+        self._from_kernel.paced.look()
         if self._broken_at is not None and time.monotonic() - self._broken_at > _END_S:
             self._is_broken = True
             self._kernel.stop()
