@@ -6,6 +6,7 @@ from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBac
 from sandbox_kernel.jail import bubblewrap_jail
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.rules.seccomp import build_step_filter, host_arch
+from sandbox_kernel.jail.rules.syscalls import number
 from sandbox_kernel.model import Limit
 from tests.jail.walls_and_groups import Tier
 
@@ -60,15 +61,17 @@ for size in (socket.SO_SNDBUF, socket.SO_RCVBUF, socket.SO_RCVLOWAT):
     print("as before" if one.getsockopt(socket.SOL_SOCKET, size) == before else "LARGER")
 """
 
-#: Zeros are read at addresses far apart: each needs a page table, and no page.
+#: Zeros are read at addresses far apart: each needs page tables, and no page. Either all between is mapped, or nothing.
 IN_PAGE_TABLES = """
 import ctypes, mmap
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.prctl(41, 1, 0, 0, 0)
-step, many = 2 << 20, {many}
-at = libc.mmap(None, ctypes.c_size_t(many * step), 1, 0x4022, -1, 0)
-for place in range(many): ctypes.c_char.from_address(at + place * step).value
+step, many, size = {step}, {many}, ctypes.c_size_t(4096 if {apart} else {many} * {step})
+at = 1 << 40 if {apart} else libc.mmap(None, size, 1, 0x4022, -1, 0)
+for place in range(many):
+    if {apart}: libc.mmap(ctypes.c_void_p(at + place * step), size, 1, 0x4022, -1, 0)
+    ctypes.c_char.from_address(at + place * step).value
 import time; time.sleep({rest})
 print("HELD")
 """
@@ -103,12 +106,23 @@ for opened in (lambda: -1, lambda: os.open("/dev/zero", os.O_RDWR)):
 print("HELD" if ctypes.CDLL(None).syscall(444, (ctypes.c_uint64 * 2)(0, 3), 16, 0) >= 0 else "refused")
 """
 
+#: Filters of its own. Each takes some pages of the kernel, also when only a listener keeps it.
+IN_FILTERS = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+code = ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127]))
+program = (ctypes.c_uint64 * 2)(1, ctypes.addressof(code))
+for load in (lambda: libc.prctl(22, 2, program, 0, 0), lambda: libc.syscall({number}, 1, 0, program)):
+    print("HELD" if load() >= 0 else f"refused {{ctypes.get_errno()}}")
+""".format(number=number("seccomp", host_arch()))
+
 ATTEMPTS = [
     pytest.param(IN_HIDDEN_FILES, ["refused 38"], id="files of a process that hides its descriptors"),
     pytest.param(IN_FLIGHT, ["refused 38"], id="files whose descriptors wait in a socket"),
     pytest.param(UNMAPPED, ["refused"] * 3, id="pages that no process maps"),
     pytest.param(IN_PAGES_OF_PIPES, ["refused 38"], id="pages of a pipe"),
     pytest.param(DETACHED, ["refused 1"] * 3, id="detached System V objects"),
+    pytest.param(IN_FILTERS, ["refused 22", "refused 38"], id="filters of system calls"),
 ]
 ENFORCERS = ["bubblewrap", "landlock"]
 
@@ -217,12 +231,13 @@ def test_a_program_holds_no_memory_that_the_watchdog_cannot_see(
 
 
 @pytest.mark.parametrize(("many", "status"), [(60_000, "memory_exceeded"), (6000, "ok")])
+@pytest.mark.parametrize(("step", "apart"), [(2 << 20, False), (1 << 30, True)])
 def test_page_tables_count_as_memory_without_a_control_group(
-    monkeypatch: pytest.MonkeyPatch, many: int, status: str
+    monkeypatch: pytest.MonkeyPatch, many: int, status: str, step: int, apart: bool
 ) -> None:
     Tier("bubblewrap", "no groups").enter(monkeypatch)
-    # 4 KB for each: 240 MB, which it holds until it is ended; and 24 MB.
-    code = IN_PAGE_TABLES.format(many=many, rest=20 if status != "ok" else 0)
+    # 4 KB for each, or 8: at least 240 MB, which it holds until it is ended; and at most 48 MB.
+    code = IN_PAGE_TABLES.format(many=many, rest=20 if status != "ok" else 0, step=step, apart=apart)
     assert run("bubblewrap", code).status.value == status
 
 
