@@ -223,14 +223,14 @@ def _too_large(request: FetchRequest, target: Target, most: int) -> FetchRefused
 
 # Turns a redirect into a new request, which then passes every check again.
 
-#: Headers that are removed when a redirect leads to another origin.
-_CREDENTIALS = ("authorization", "cookie", "cookie2", "www-authenticate")
+#: Headers that go along when a redirect leads to another origin; ``guest/wasm/guest_fetch.py`` has them too.
+FOLLOWING = ("accept", "accept-encoding", "accept-language", "content-language", "content-type", "range", "user-agent")
 
 
 def next_request(request: FetchRequest, target: Target, status: int, location: str | None) -> FetchRequest | None:
     """Return the request that follows a redirect; None for any other response (also 300 and 304).
 
-    307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Credentials stay with their origin.
+    307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Other headers stay with their origin.
     Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is not a usable URL.
     """
     if status not in (301, 302, 303, 307, 308) or not location:
@@ -247,7 +247,7 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
         body = None
         headers = tuple((name, value) for name, value in headers if not name.lower().startswith("content-"))
     if new.origin != target.origin:
-        headers = tuple((name, value) for name, value in headers if name.lower() not in _CREDENTIALS)
+        headers = tuple((name, value) for name, value in headers if name.lower() in FOLLOWING)
     return replace(request, url=new.url, method=method, headers=headers, body=body)
 
 

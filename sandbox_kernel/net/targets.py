@@ -210,7 +210,7 @@ class Target:
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Scheme, host and port. A redirect to another origin loses its credentials."""
+        """Scheme, host and port. A redirect to another origin loses most headers."""
         return self.scheme, self.host, self.port
 
 

@@ -16,7 +16,7 @@ from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_TURNS, few_colours, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json
-from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image, picture_work, pictures_work
+from sandbox_kernel.untrusted.media import IMAGE_TYPES, MAX_SIDE, check_image, picture_work, pictures_work
 from sandbox_kernel.untrusted.tex import MAX_TOKENS, TAG, check_latex, places, tokens, tokens_of_formulas
 from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.util.wire import encodable
@@ -275,7 +275,7 @@ def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]
             continue
         for side in ("width", "height"):
             number = entry.get(side)
-            if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= 16384:
+            if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= MAX_SIDE:
                 fields[side] = number
         if entry.get("needs_background") in ("light", "dark"):
             fields["needs_background"] = entry["needs_background"]

@@ -1,6 +1,7 @@
 """Pictures from a sandbox: of their type, and of a size that a page can draw."""
 
 import base64
+import contextlib
 import io
 
 import pytest
@@ -43,10 +44,8 @@ def test_a_picture_of_another_format_is_refused(mime, other):
 def test_a_truncated_header_is_refused_and_never_an_error(mime):
     data = picture(mime)
     for length in range(64):
-        try:
+        with contextlib.suppress(ContentRefused):
             check_image(mime, encoded(data[:length]))
-        except ContentRefused:
-            pass
 
 
 def test_the_scans_of_a_jpeg_are_few_and_each_is_work() -> None:

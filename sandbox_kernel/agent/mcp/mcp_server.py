@@ -19,7 +19,7 @@ from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, 
 from sandbox_kernel.agent.mcp.mcp_tool import Reply, Tool, ToolCall
 from sandbox_kernel.agent.mcp.permissions import Questions
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
-from sandbox_kernel.agent.sandbox_tool import as_text
+from sandbox_kernel.agent.sandbox_tool import MOST_TIMEOUT_S, as_text
 from sandbox_kernel.errors import BackendUnavailable, install_line
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _watched_call(
 
     args: Mapping[str, object] = params.arguments or {}
     seconds = args.get("timeout_secs")
-    progress = CallProgress(float(seconds) if isinstance(seconds, int) and not isinstance(seconds, bool) else None)
+    progress = CallProgress(float(seconds) if type(seconds) is int and 0 < seconds <= MOST_TIMEOUT_S else None)
     call = ToolCall(args=args, on_output=progress.add)
     tell = context.session.report_progress
     async with anyio.create_task_group() as group:

@@ -31,8 +31,8 @@ _SLICE_S = 0.05
 _SAFE = "%/:?@!$&'()*+,;=-._~[]|^{}#"
 #: The header by which the proxy names the rule of a refusal.
 _RULE = "X-Sandbox-Rule"
-#: Headers that stay with their origin when a redirect leads elsewhere.
-_CREDENTIALS = ("authorization", "cookie")
+#: Headers that go along when a redirect leads to another origin; ``net/safe_client.py`` has them too.
+FOLLOWING = ("accept", "accept-encoding", "accept-language", "content-language", "content-type", "range", "user-agent")
 
 
 class NoNetwork(Exception):
@@ -59,7 +59,7 @@ class Request:
         return parts.scheme, parts.netloc
 
     def redirected(self, status: int, location: str) -> Request:
-        """Return the request that follows a redirect; credentials stay with their origin."""
+        """Return the request that follows a redirect; others than ``FOLLOWING`` stay with their origin."""
         # Servers send UTF-8 in this header, which was read as Latin-1.
         raw = location.encode("latin-1").decode("utf-8", "replace")
         new = replace(self, url=_ascii(urllib.parse.urljoin(self.url, raw)))
@@ -68,7 +68,7 @@ class Request:
             new = replace(new, method="HEAD" if self.method == "HEAD" else "GET", body=None)
             headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
         if new.origin != self.origin:
-            headers = {name: value for name, value in headers.items() if name.lower() not in _CREDENTIALS}
+            headers = {name: value for name, value in headers.items() if name.lower() in FOLLOWING}
         return replace(new, headers=headers)
 
 

@@ -159,8 +159,6 @@ def _kcmp() -> ctypes._NamedFuncPointer | None:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
-#: Fewer addresses than these have page tables of at most 8 MB.
-_MANY_ADDRESSES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -247,14 +245,12 @@ def usage(pids: list[int]) -> Usage:
         ticks += sum(times)
         own[pid, fields[STARTED]] = sum(times[:2]) / _TICK
         threads += int(fields[THREADS])
-        resident += int(fields[RESIDENT_PAGES]) * _PAGE + _page_tables(pid, int(fields[VIRTUAL_BYTES]))
+        resident += int(fields[RESIDENT_PAGES]) * _PAGE + _page_tables(pid)
     return Usage(resident, threads, ticks / _TICK, own)
 
 
-def _page_tables(pid: int, virtual_bytes: int) -> int:
-    """Return the memory of a process's page tables where they can be large: reading zeros makes them without pages."""
-    if virtual_bytes < _MANY_ADDRESSES:
-        return 0
+def _page_tables(pid: int) -> int:
+    """Return the memory of a process's page tables: reading zeros makes them without pages, few addresses enough."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(read_once(f"/proc/{speaker(pid)}/status").partition(b"VmPTE:")[2].split(None, 1)[0]) << 10
     return 0
@@ -271,7 +267,7 @@ def proportional_bytes(pids: list[int]) -> int:
             with open(f"/proc/{speaker(pid)}/smaps_rollup", "rb") as file:
                 line = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
                 total += int(line.split()[1]) << 10
-            total += _page_tables(pid, int(with_memory(pid)[VIRTUAL_BYTES]))
+            total += _page_tables(pid)
         except (OSError, IndexError):
             # Refused, or the thread has ended: the resident memory counts in full.
             total += usage([pid]).resident_bytes

@@ -172,7 +172,7 @@ _EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse
 _EINVAL, _EOPNOTSUPP = refuse(22), refuse(95)
 #: What ``prctl`` may be asked for: up to PR_TIMER_CREATE_RESTORE_IDS, PR_SET_VMA and PR_SET_PTRACER. PR_FUTEX_HASH, the
 #: next one, makes the kernel take up to 2 GB that count for no process.
-_FIRST_UNREVIEWED, _HIGH_OPTIONS = 78, (0x53564D41, 0x59616D61)
+_FIRST_UNREVIEWED, _HIGH_OPTIONS, _PR_SET_SECCOMP = 78, (0x53564D41, 0x59616D61), 22
 #: The call is not made, and returns 0.
 _NOTHING = refuse(0)
 _YES = give(ALLOW)
@@ -274,8 +274,9 @@ def build_step_filter(
     limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
     (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket,
     System V segments, queues and semaphores that no process has attached, large pages of which a pipe was given a byte
-    (``vmsplice``), rules of Landlock, and pages of a shared mapping without a file, which it keeps when no process maps
-    them any more. The filter refuses them. ``memfd_create`` answers ENOSYS, as on an old kernel: libraries use a file.
+    (``vmsplice``), rules of Landlock, filters of the program's own, and pages of a shared mapping without a file, which
+    it keeps when no process maps them any more. The filter refuses them. ``memfd_create`` answers ENOSYS, as on an old
+    kernel: libraries use a file.
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
@@ -283,7 +284,8 @@ def build_step_filter(
         thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
         verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
-        absent = ("memfd_create", "vmsplice", "landlock_create_ruleset")
+        absent = ("memfd_create", "vmsplice", "landlock_create_ruleset", "seccomp")
+        verdicts["prctl"] = (*load_argument(0), *when_equal(_PR_SET_SECCOMP, _EINVAL), *_YES)
         verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | dict.fromkeys(absent, _ENOSYS)
         of_no_file = when_equal(_SHARED_WITHOUT_FILE, _EPERM)
         verdicts["mmap"] = (*load_argument(3), *mask(_SHARED_WITHOUT_FILE), *of_no_file, *_YES)

@@ -58,6 +58,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "nfsservctl": (180, 42),
     "lookup_dcookie": (212, 18),
     # interfaces with a large attack surface
+    "seccomp": (317, 277),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),

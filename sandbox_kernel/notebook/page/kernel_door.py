@@ -29,7 +29,8 @@ _MAX_PROMPT = 1000
 _POLL_S = 0.01
 #: Longer than an interrupt takes to reach a session's worker.
 _INTERRUPT_S = 1.0
-#: How long a question of ours waits. A client may say that it takes questions and have nobody who answers them.
+#: How long a question of ours waits; ``input()`` waits without end. A client may say that it takes questions, and have
+#: nobody who answers them.
 QUESTION_S = 30.0
 
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"

@@ -1,4 +1,5 @@
 import base64
+import contextlib
 
 import pytest
 import wasmtime
@@ -58,7 +59,5 @@ def test_what_is_no_module_is_refused_with_the_accepted_forms(code: str | bytes,
 @pytest.mark.attack("W01", "wasm")
 @given(st.one_of(st.binary(min_size=1, max_size=60), st.text(min_size=1, max_size=60)))
 def test_anything_is_a_source_or_an_invalid_request(code: str | bytes) -> None:
-    try:
+    with contextlib.suppress(InvalidRequest):
         read_source(code if isinstance(code, bytes) else code.encode("utf-8", "replace").decode())
-    except InvalidRequest:
-        pass

@@ -1,3 +1,4 @@
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -82,10 +83,8 @@ def test_ten_thousand_mutations_never_do_more_than_be_refused() -> None:
         data = bytearray(GOOD)
         for _ in range(rng.randint(1, 6)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        try:
+        with contextlib.suppress(Malformed):
             inspect(bytes(data[: rng.randint(8, len(data))]), Caps())
-        except Malformed:
-            pass
 
 
 @pytest.mark.parametrize(
