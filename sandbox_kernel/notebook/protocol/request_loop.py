@@ -27,6 +27,8 @@ _COMMS = ("comm_open", "comm_msg", "comm_close")
 _GREETINGS = ("kernel_info_request", "connect_request", "comm_info_request")
 #: Requests that end what runs: they wait for nothing that a panel or a debugger has asked on their channel.
 _ENDS = ("interrupt_request", "shutdown_request")
+#: Questions about code, which are not asked any more when a cell, or Stop, has come after them.
+_QUESTIONS = ("complete_request", "inspect_request", "is_complete_request")
 #: Requests that only the control channel takes.
 _SUBSHELLS = ("create_subshell_request", "delete_subshell_request", "list_subshell_request")
 _CONTROL = ("debug_request", *_SUBSHELLS)
@@ -53,8 +55,8 @@ class Lane:
     def __init__(self, handle: Callable[[Request, Lane, bool], Awaitable[None]]) -> None:
         self._handle = handle
         self.waiting: deque[Request] = deque()
-        #: How many of those that wait are not to run, if they are cells.
-        self.to_abort = 0
+        #: How many of those that wait are not to run, if they are cells, and not to be asked, if they are questions.
+        self.to_abort = self.outdated = 0
         self._work: asyncio.Future[None] | None = None
         #: Whether a cell runs, and the request that is being handled.
         self.in_cell = False
@@ -62,6 +64,8 @@ class Lane:
 
     def put(self, request: Request) -> None:
         """Handle a request after those that wait."""
+        if request.kind == "execute_request":
+            self.outdated = len(self.waiting)
         self.waiting.append(request)
         if self._work is None:
             self._work = asyncio.ensure_future(self._handle_all())
@@ -69,8 +73,10 @@ class Lane:
     async def _handle_all(self) -> None:
         try:
             while self.waiting:
-                abort, self.to_abort = self.to_abort > 0, max(0, self.to_abort - 1)
                 self.present = self.waiting.popleft()
+                of_kind = {"execute_request": self.to_abort, **dict.fromkeys(_QUESTIONS, self.outdated)}
+                abort = of_kind.get(self.present.kind, 0) > 0
+                self.to_abort, self.outdated = max(0, self.to_abort - 1), max(0, self.outdated - 1)
                 await self._handle(self.present, self, abort)
         finally:
             self._work = self.present = None
@@ -88,6 +94,8 @@ class RequestLoop:
         self.last: Request | None = None
         self._answers: set[asyncio.Future[None]] = set()
         self._control = Lane(self._serve)
+        #: A program that is debugged may let each request wait; the panel does not wait for those.
+        self._debugging = Lane(lambda request, _, abort: self._serve(request, self._control, abort))
         self._lanes: dict[str | None, Lane] = {None: Lane(self._serve)}
 
     @property
@@ -125,9 +133,11 @@ class RequestLoop:
         request = Request(socket=socket, idents=idents, message=message, kind=kind, content=content)
         if socket is self._channels.control:
             if kind in _ENDS:
+                for each in self._lanes.values():
+                    each.outdated = len(each.waiting)
                 self._at_once(self._serve(request, self._control, abort=False))
             else:
-                self._control.put(request)
+                (self._debugging if kind == "debug_request" else self._control).put(request)
             return
         name = request.message["header"].get("subshell_id")
         lane = self._lanes.get(name)
@@ -174,11 +184,10 @@ class RequestLoop:
 
     async def _handle(self, request: Request, lane: Lane, abort: bool) -> None:
         kind = request.kind
-        if kind == "execute_request":
-            if abort:
-                self.reply(request, {"status": "aborted"}, metadata={"started": utcnow(), "status": "aborted"})
-            else:
-                await self._execute(request, lane)
+        if abort:
+            self.reply(request, {"status": "aborted"}, metadata={"started": utcnow(), "status": "aborted"})
+        elif kind == "execute_request":
+            await self._execute(request, lane)
         elif kind in _COMMS:
             self._comm(request)
         elif kind in _CONTROL and lane is not self._control:

@@ -28,9 +28,9 @@ class Kernel:
 
     async def answer(self, kind: str, content: Any) -> Any:
         stopped = self.gates.setdefault("stopped", asyncio.Event())
-        if kind == "sandbox_request":
+        if kind in ("sandbox_request", "debug_request", "complete_request"):
             await stopped.wait()
-        if kind == "interrupt_request":
+        if kind in ("interrupt_request", "usage_request"):
             stopped.set()
         return None if kind == "unknown_request" else {"status": "ok"}
 
@@ -214,9 +214,32 @@ def test_comm_messages_are_handled_in_order_and_a_quiet_one_does_not_make_the_ke
     served(ask)
 
 
-def test_an_interrupt_does_not_wait_for_what_was_asked_before_it_on_the_control_channel(served) -> None:
+@pytest.mark.parametrize("last", ["execute_request", "interrupt_request"])
+def test_questions_about_code_are_not_asked_any_more_when_a_cell_or_stop_came_after_them(served, last) -> None:
     def ask(client: Client, kernel: Kernel) -> None:
-        sent = [client.send(client.control, kind) for kind in ("sandbox_request", "interrupt_request")]
+        client.send(client.control, "create_subshell_request")
+        (name,) = (reply["subshell_id"] for reply in client.replies(client.control, 1).values())
+        assert client.iopub.poll(PATIENCE_MS)  # the welcome
+        sent = [client.send(client.shell, "complete_request")]
+        client.heard(until="complete_request:busy")
+        sent += [client.send(client.shell, "complete_request") for _ in range(2)]
+        if last == "execute_request":
+            sent.append(client.send(client.shell, last, cell("1")))
+        client.send(client.shell, "execute_request", cell("read"), subshell_id=name)
+        client.replies(client.shell, 1)
+        client.send(client.control, "usage_request" if last == "execute_request" else last)
+        found = client.replies(client.shell, len(sent))
+        assert [found[one]["status"] for one in sent] == ["ok", "aborted", "aborted", "ok"][: len(sent)]
+        client.send(client.shell, "complete_request")
+        assert client.replies(client.shell, 1).popitem()[1]["status"] == "ok"
+
+    served(ask)
+
+
+@pytest.mark.parametrize("kinds", [("sandbox_request", "interrupt_request"), ("debug_request", "usage_request")])
+def test_an_interrupt_waits_for_nothing_on_the_control_channel_and_nothing_for_a_debugger(served, kinds) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        sent = [client.send(client.control, kind) for kind in kinds]
         assert list(client.replies(client.control, 2)) == sent[::-1]
 
     served(ask)
