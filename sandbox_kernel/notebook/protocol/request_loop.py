@@ -150,7 +150,7 @@ class RequestLoop:
             # The cell may wait for it; the shell's status is the cell's.
             contextvars.copy_context().run(self._comm, request)
         elif request.kind in _GREETINGS and lane.in_cell:
-            self._at_once(self._greet(request, lane))
+            self._at_once(self._serve(request, self._control, abort=False))
         else:
             lane.put(request)
 
@@ -175,7 +175,7 @@ class RequestLoop:
         except Exception:
             self._kernel.log.exception("a %s could not be answered", request.kind)
         self._status("idle", request)
-        if lane is self._control and request.kind == "sandbox_request":
+        if lane is self._control and request.kind in ("sandbox_request", *_GREETINGS):
             # A page takes the last status for that of the kernel, and a cell may go on.
             for cell in [each.present for each in self._lanes.values() if each.in_cell and each.present is not None]:
                 self._status("busy", cell)
@@ -200,17 +200,6 @@ class RequestLoop:
                 self.publish("shutdown_reply", content, request.message)
         else:
             self._kernel.log.warning("unknown type of message: %r", kind)
-
-    async def _greet(self, request: Request, lane: Lane) -> None:
-        """Answer a page that has connected while a cell runs; it is then told that the kernel is busy."""
-        cell = lane.present
-        self._status("busy", request)
-        content = await self._kernel.answer(request.kind, request.content)
-        if content is not None:
-            self.reply(request, content)
-        self._status("idle", request)
-        if lane.in_cell and cell is not None:
-            self._status("busy", cell)
 
     def _comm(self, request: Request) -> None:
         PRESENT.set(request)

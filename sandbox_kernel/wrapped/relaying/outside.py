@@ -90,23 +90,22 @@ class Paced:
 
     def add(self, kind: str, cell: str, content: Table, send: Callable[[Table], None]) -> None:
         """Take text or a clearing of a cell, an update of a display, or a status: clean content, and what sends it."""
-        clear, again = (cell, "clear_output", ""), (cell, "clear_output", "wait")
-        texts = [key for key in self.waiting if key[:2] == (cell, "stream")]
-        name = content.get("name" if kind == "stream" else "transient", "")
-        key = ("" if kind == "status" else cell, kind, str(name))
-        if kind == "clear_output" and content["wait"] and texts:
-            key = again  # the texts are shown until the next one
-        elif kind == "clear_output" or (kind == "stream" and again in self.waiting):
+        waiting, clear, again = self.waiting, (cell, "clear_output", ""), (cell, "clear_output", "wait")
+        texts = [key for key in waiting if key[:2] == (cell, "stream")]
+        key = ("" if kind == "status" else cell, kind, str(content.get("name") or content.get("transient")))
+        if kind == "clear_output":
+            key = again if content["wait"] and texts else clear  # the texts are shown until the next one
+        if key == clear or (kind == "stream" and again in waiting):
             for old in texts:
-                del self.waiting[old]
-            if again in self.waiting:
-                self.waiting[clear] = self.waiting.pop(again)
-        before, _ = self.waiting.pop(key, ({}, None))
+                del waiting[old]
+            if again in waiting:
+                waiting[clear] = waiting.pop(again)
+        before, _ = waiting.pop(key, ({}, None))
         if kind == "stream":
             content = {**content, "text": f"{before.get('text', '')}{content['text']}"}
-        self.waiting[key] = content, send
-        if len(self.waiting) > _MOST_WAIT:
-            del self.waiting[next(iter(self.waiting))]
+        waiting[key] = content, send
+        if len(waiting) > _MOST_WAIT:
+            del waiting[next(iter(waiting))]
         self.look() if len(str(content.get("text"))) < LARGE else self.let_go()
 
     def look(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import zmq
@@ -27,7 +26,6 @@ from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, spli
 _MAX_BEAT = 4096
 #: The longest wait between two checks that the front end still lives, in seconds.
 _CHECK_S = 1.0
-_MOST_ANSWERED = 1000
 #: How long to wait before the next look whether front ends have read.
 _PAUSE_S = 0.05
 #: Plain numbers: libzmq's Python names are enumerations, which are slow to combine.
@@ -58,8 +56,6 @@ class Relay:
         )
         #: What the kernel did, for the record, and its dropped messages by reason.
         self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
-        #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
-        self._answered: deque[Table] = deque(maxlen=_MOST_ANSWERED)
         self._shutting_down = False
         #: Since when a channel of the kernel is closed; it may be about to end.
         self._broken_at: float | None = None
@@ -241,8 +237,6 @@ class Relay:
             elif len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
                 self._sockets["hb"].send_multipart(frames)
             self._hear_control()
-        while self._answered and not self._requests.cells():
-            self._tell_idle(self._answered.popleft())
 
     def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
         header = {**self._outside.header("comm_msg"), "msg_id": message_id}
@@ -253,11 +247,10 @@ class Relay:
     # Our own messages
 
     def _tell_idle(self, header: Table) -> None:
-        """Say that a request that the kernel does not get was handled."""
-        if not self._requests.cells():
-            self._outside.publish("status", header, {"execution_state": "idle"})
-        else:
-            self._answered.append(header)
+        """Say that a request that the kernel does not get was handled, and that a cell runs, if one does."""
+        self._outside.publish("status", header, {"execution_state": "idle"})
+        for cell in self._requests.cells()[:1]:
+            self._outside.publish("status", cell.header, {"execution_state": "busy"})
 
     def _look_at_clock(self) -> None:
         self._from_kernel.paced.look()
