@@ -176,57 +176,52 @@ def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
     assert "".join(sent.texts()) == text
     assert len(heard) > 2
     assert heard == sorted(set(heard))
+
+
+_BAR = {"data": {"text/plain": "x"}, "metadata": {}, "transient": {"display_id": "bar"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("status", {"execution_state": "busy"}),
+        ("execute_input", {"code": "x"}),
+        ("clear_output", {"wait": True}),
+        ("update_display_data", _BAR),
+        ("stream", {"name": "stdout", "text": "x"}),
+    ],
+)
+def test_a_flood_that_draws_nothing_reaches_a_page_at_a_pace_and_its_end_is_shown(carrier, sent, kind, content):
+    for _ in range(3000):
+        carrier.carry("iopub", message(kind, content))
+    assert outside.AT_ONCE <= len(sent.messages) < 2000
+    carrier.carry("iopub", message("display_data", {**_BAR, "transient": {}}))
+    assert sent.messages[-2][0]["msg_type"] == kind, "the newest, before what must not overtake it"
+    assert kind != "stream" or "".join(sent.texts()) == 3000 * "x", "text is joined, not left out"
     ids = [each[0]["msg_id"] for each in sent.messages]
     assert len(ids) == len(set(ids)), "front ends refuse a message that they have seen"
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "key"),
-    [
-        ("status", {"execution_state": "busy"}, "execution_state"),
-        ("execute_input", {"code": "x"}, "code"),
-        ("clear_output", {"wait": True}, "wait"),
-        (
-            "update_display_data",
-            {"data": {"text/plain": "x"}, "metadata": {}, "transient": {"display_id": "bar"}},
-            "data",
-        ),
-        ("stream", {"name": "stdout", "text": "x"}, "text"),
-    ],
-)
-def test_a_flood_that_draws_nothing_reaches_a_page_at_a_pace_and_its_end_is_shown(carrier, sent, kind, content, key):
-    many = 3 * outside.AT_ONCE
-    for number in range(many):
-        carrier.carry("iopub", message(kind, content, {"msg_id": f"{number}"} if kind == "status" else PARENT))
-    assert outside.AT_ONCE <= len(sent.messages) < 2 * outside.AT_ONCE
-    carrier.carry("iopub", message("display_data", {"data": {"text/plain": "end"}, "metadata": {}}))
-    last = sent.messages[-2][3]
-    assert set(last[key]) == {"x"} if key == "text" else last[key] == content[key]
-    assert key != "text" or len("".join(sent.texts())) == many, "text is joined, not left out"
-    ids = [each[0]["msg_id"] for each in sent.messages]
-    assert len(ids) == len(set(ids)), "front ends refuse a message that they have seen"
+_WAITED = {
+    "a C b C c": "C c",
+    "a W b W c": "W c",
+    "W a W": "W a W",
+    "a W": "a W",
+    "W a W C b": "C b",
+    "C a b W": "C ab W",
+}
 
 
-@pytest.mark.parametrize(
-    ("sends", "shown"),
-    [
-        ("a C b C c", "C c"),
-        ("a W b W c", "W c"),
-        ("W a W", "W a W"),
-        ("a W", "a W"),
-        ("W a W C b", "C b"),
-        ("C a b W", "C ab W"),
-    ],
-)
-def test_of_texts_and_clearings_that_wait_a_page_gets_what_it_would_show(carrier, sent, monkeypatch, sends, shown):
+@pytest.mark.parametrize("sends", _WAITED)
+def test_of_texts_and_clearings_that_wait_a_page_gets_what_it_would_show(carrier, sent, monkeypatch, sends):
     monkeypatch.setattr(outside, "A_SECOND", 0)
     carrier.paced._room = 0
     for each in sends.split():
-        wait = {"C": False, "W": True}.get(each)
-        carrier.carry("iopub", printed(each) if wait is None else message("clear_output", {"wait": wait}))
+        clears = message("clear_output", {"wait": each == "W"})
+        carrier.carry("iopub", clears if each in "CW" else printed(each))
     carrier.paced.let_go()
     got = [each[3].get("text") or "CW"[each[3]["wait"]] for each in sent.messages]
-    assert " ".join(got) == shown
+    assert " ".join(got) == _WAITED[sends]
 
 
 @pytest.mark.parametrize(("more", "shown"), [(-1000, 1), (1, 0)])
