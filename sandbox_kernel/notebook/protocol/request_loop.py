@@ -74,8 +74,8 @@ class Lane:
         try:
             while self.waiting:
                 self.present = self.waiting.popleft()
-                of_kind = {"execute_request": self.to_abort, **dict.fromkeys(_QUESTIONS, self.outdated)}
-                abort = of_kind.get(self.present.kind, 0) > 0
+                kind = self.present.kind
+                abort = (kind == "execute_request" and self.to_abort > 0) or (kind in _QUESTIONS and self.outdated > 0)
                 self.to_abort, self.outdated = max(0, self.to_abort - 1), max(0, self.outdated - 1)
                 await self._handle(self.present, self, abort)
         finally:
