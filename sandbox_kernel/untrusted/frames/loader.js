@@ -2,7 +2,7 @@
 // the output, takes away what no policy governs (WebRTC, <link> hints), and then evaluates what the outer document sends.
 (() => {
   const { apply } = Reflect;
-  const first = Document.prototype.querySelector, { preventDefault } = Event.prototype;
+  const first = Document.prototype.querySelector, { preventDefault, composedPath } = Event.prototype;
   const { isArray } = Array;
   // Code of the output could otherwise change what the checks below use.
   for (const used of [RegExp.prototype, Reflect]) Object.freeze(used);
@@ -171,8 +171,25 @@
     } else if (url?.protocol === 'javascript:') (0, eval)(decodeURIComponent(url.href.slice('javascript:'.length)));
     else if (url) tellRefused('page', url.href);
   };
+  // What a browser may open in a new window for a click with a key held, or of the middle button, is not opened. A link may stand
+  // in a shadow tree (they are open), in what <use> repeats, be any element of MathML, and get its address later.
+  wrap(Element.prototype, 'attachShadow', (real) => function attachShadow(rules) { return apply(real, this, [{ ...rules, mode: 'open' }]); });
+  const spaceOf = Object.getOwnPropertyDescriptor(Element.prototype, 'namespaceURI').get;
+  const localNameOf = Object.getOwnPropertyDescriptor(Element.prototype, 'localName').get;
+  const LINKS = /^(?:a|area|use)$/i;
+  const stopLink = (event) => {
+    const path = apply(composedPath, event, []);
+    for (let at = 0; at < path.length; at += 1) {
+      try {
+        const isLink = apply(regexTest, LINKS, [apply(localNameOf, path[at], [])]);
+        if (isLink || apply(spaceOf, path[at], []) === 'http://www.w3.org/1998/Math/MathML') apply(preventDefault, event, []);
+      } catch {} // no element
+    }
+  };
+  addEventListener('auxclick', stopLink, true);
   const clicked = new WeakSet();
   const linkClicked = (event) => {
+    if (isHeld(event)) stopLink(event);
     if (clicked.has(event)) return;
     clicked.add(event);
     const link = event.composedPath().find((node) => node instanceof Element && /^(?:a|area)$/i.test(node.localName));
@@ -180,7 +197,6 @@
     if (typeof address !== 'string') return;
     const file = link.hasAttribute('download') ? fileAt(address) : undefined; // its address may be taken back at once
     const target = link.getAttribute('target'), held = isHeld(event);
-    if (held) apply(preventDefault, event, []);
     link.setAttribute('target', '_blank');
     setTimeout(() => {
       if (target === null) link.removeAttribute('target');
