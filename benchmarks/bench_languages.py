@@ -30,10 +30,6 @@ SCRIPTS = {
     "JavaScript": (Language.JAVASCRIPT, "console.log(6 * 7)"),
     "JavaScript, ES module": (Language.JAVASCRIPT, "import fs from 'node:fs'\nconsole.log(await 42)"),
     "TypeScript": (Language.TYPESCRIPT, "enum A { B = 42 }\nconst n: number = A.B\nconsole.log(n)"),
-    "TypeScript with a decorator": (
-        Language.TYPESCRIPT,
-        "function d(m: any, c: any) { return m }\nclass P { @d n(): number { return 42 } }\nconsole.log(new P().n())",
-    ),
     "command": (Language.COMMAND, "echo 42"),
     "SQL": (Language.SQL, "select 6 * 7"),
 }

@@ -76,7 +76,7 @@ HOST = """
 
 #: In a process of its own: other tests of this one leave Jupyter clients, whose threads open and close sockets at any time.
 CLOSED = """
-    import gc, os, select
+    import gc, os, select, threading
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
     from sandbox_kernel.jail.accounting.processes import tree
@@ -85,6 +85,8 @@ CLOSED = """
 
     def held():
         gc.collect()
+        for each in threading.enumerate():  # a closed session's listener looks once a second whether it is closed
+            if each.name == "sandbox-background": each.join(30)
         where = find_hierarchies()
         return len(os.listdir("/proc/self/fd")), where and os.listdir(where.memory)
 

@@ -76,9 +76,9 @@ def _found(project: ProjectFolder) -> Iterator[str]:
     places = dict.fromkeys(path.removesuffix("/HEAD") for path in (*heads, *(f"{top}/.git" for top in (root, *outer))))
     own: list[str] = []
     for place in places:
-        pointer = _read(place).removeprefix("gitdir:").strip() if os.path.isfile(place) else ""
+        pointer = read_text(place).removeprefix("gitdir:").strip() if os.path.isfile(place) else ""
         folder = os.path.join(os.path.dirname(place), pointer) if pointer else place
-        common = os.path.join(folder, _read(f"{folder}/commondir").strip()).rstrip("/")
+        common = os.path.join(folder, read_text(f"{folder}/commondir").strip()).rstrip("/")
         own += [f"{common}/config", f"{folder}/config.worktree"]
         yield from _hooks(f"{common}/hooks")
     config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
@@ -116,19 +116,18 @@ def _is_inert(key: str, value: str, root: str) -> bool:
 def _settings(file: str) -> Iterator[tuple[str, str]]:
     """Yield the settings of a file of git as ``section.key`` and value; one of its own for a file that is no text."""
     section = ""
-    for line in _read(file, otherwise="[unreadable]\nfile = yes it is").replace("\\\n", " ").splitlines():
+    for line in read_text(file, otherwise="[unreadable]\nfile = yes it is").replace("\\\n", " ").splitlines():
         line = line.strip()
         while heading := _HEADING.match(line):
             section, line = heading[1].lower(), line[heading.end() :].strip()
-        name, _, value = line.partition("=")
+        name, _, value = map(str.strip, line.partition("="))
         if line and line[0] not in "#;":
-            value = value.strip()
-            yield f"{section}.{name.strip().lower()}", value[1:-1] if re.fullmatch(r'"[^"\\]*"', value) else value
+            yield f"{section}.{name.lower()}", value[1:-1] if re.fullmatch(r'"[^"\\]*"', value) else value
 
 
 def _hooks(folder: str) -> Iterator[str]:
     for name in filter(_HOOK.fullmatch, _listed(folder)):
-        lines = _read(os.path.join(folder, name), otherwise="unreadable").splitlines()
+        lines = read_text(os.path.join(folder, name), otherwise="unreadable").splitlines()
         if not lines or not all(_OF_LFS.fullmatch(line.strip()) for line in lines):
             yield os.path.join(folder, name)
 
@@ -139,7 +138,7 @@ def _listed(folder: str) -> list[str]:
     return []
 
 
-def _read(path: str, otherwise: str = "") -> str:
+def read_text(path: str, otherwise: str = "") -> str:
     """Return the text of a file; empty where there is none, ``otherwise`` for what is no file, no text or too long."""
     try:
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:

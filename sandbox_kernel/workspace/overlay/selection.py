@@ -26,7 +26,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
-from sandbox_kernel.workspace.overlay.runs_sources import runs_sources
+from sandbox_kernel.workspace.overlay.runs_sources import read_text, runs_sources
 from sandbox_kernel.workspace.tree.paths import folders_above, names_beneath, plain_path, shown
 from sandbox_kernel.workspace.tree.walk import SYMLINK
 
@@ -70,8 +70,7 @@ OBEYED = (
     # Builds, tests, packages and environments.
     "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
     "*[!_]file.rb", "*[!_]file.lua", "*[!_]file.hs", "gems.rb", "extconf.rb", "project.clj", "*_build.py",
-    "user.clj*", "data_readers.clj*",
-    "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
+    "user.clj*", "data_readers.clj*", "*.workspace.*", "wallaby.*", "pathdef.m", "finish.m", "myocamlbuild.ml",
     "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
     "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
     "*requirements*.txt", "*constraints*.txt", "pavement.py", "sconstruct.*", "compile_flags.txt", "autoexec.*",
@@ -98,10 +97,8 @@ _WIDER, _WIDER_NEW = 0o177, 0o113
 
 def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None) -> dict[str, Kept]:
     """Choose changes at and below the paths, or of a pattern; all without paths. ``InvalidRequest``: none is there."""
-    if paths is None:
-        return dict(entries)
     chosen: dict[str, Kept] = {}
-    for asked in _listed(paths):
+    for asked in _listed(["."] if paths is None else paths):
         chosen |= _found(entries, asked)[0]
     return chosen
 
@@ -122,16 +119,13 @@ def select_to_apply(
     chosen: dict[str, Kept] = {}
     obeyed = Obeyed(entries, project)
     for asked in _listed(["."] if paths is None else paths):
-        found, named = _found(entries, asked) if paths is not None else (dict(entries), "")
+        found, named = _found(entries, asked)
         told = named if by_user else ""
         usable = {path: kept for path, kept in found.items() if not _needs_more(path, entries, obeyed, told)}
         if paths is None or not by_user:
             usable = {path: kept for path, kept in usable.items() if not obeyed.may_run(path)}
-        refused = [path for path in found if _never(path)]
-        if refused and named:
-            raise InvalidRequest(
-                f"{quoted(refused[0])} has a name that apply uses itself and is never applied; rename it"
-            )
+        if named and any(map(_never, found)):
+            raise InvalidRequest(f"{quoted(named)} has a name of apply's own in it, which is never applied; rename it")
         if not usable and found and not by_user:
             raise InvalidRequest(
                 f"{quoted(min(found))} is obeyed by tools of the user, leads out of the folder, or may hold secrets: "
@@ -365,11 +359,12 @@ class Obeyed:
         return False
 
     def _starts_in(self, folder: Sequence[str]) -> bool:
-        """Whether a process may start in a folder: the first one, or one with a notebook."""
+        """Whether a process may start in a folder, the first one or one with a notebook, or looks for modules there."""
         above = os.path.join(self.project.path, *folder)
         plain = [folded(name) for name in folder]
         return (
             not folder
+            or above in self._looked_in
             or bool(glob.glob(f"{glob.escape(above)}/*.[iI][pP][yY][nN][bB]"))
             or any(there.endswith(".ipynb") and there.split("/")[:-1] == plain for there in self._there)
         )
@@ -380,6 +375,13 @@ class Obeyed:
         root = self.project.path
         sites = [path for path in sys.path if os.path.isabs(path) and not f"{path}/".startswith(f"{root}/")]
         return sites + [at for dot in ("", ".") for at in glob.glob(f"{glob.escape(root)}/{dot}*/lib/*/site-packages")]
+
+    @cached_property
+    def _looked_in(self) -> frozenset[str]:
+        """Where Python looks for modules, by ``PYTHONPATH`` or as ``pip install -e`` told it or an environment here."""
+        files = [file for site in self._sites for file in glob.glob(f"{glob.escape(site)}/*.pth")]
+        named = [line for file in files[:100] for line in read_text(file).splitlines()[:100]]
+        return frozenset(os.path.realpath(path) for path in (*sys.path, *named))
 
     @cached_property
     def _installed(self) -> frozenset[str]:

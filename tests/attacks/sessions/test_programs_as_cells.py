@@ -2,6 +2,7 @@
 
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +76,9 @@ def opened() -> Iterator[Opened]:
     assert namespace("self") not in homes
     for session in sessions.values():
         session.close()
+    for each in threading.enumerate():
+        if each.name == "sandbox-background":  # it looks once a second whether its session is closed
+            each.join(30)
     left = [entry for entry in os.listdir("/proc") if entry.isdigit() and namespace(entry) in homes and lives(entry)]
     assert left == [], "processes outlived their session"
     assert len(threads()) <= len(threads_before), threads()

@@ -141,6 +141,7 @@ def pressed(gallery: Gallery, piece: str) -> int:
     readout = gallery.inner(piece).locator(".widget-readout").first
     before = readout.inner_text()
     gallery.point_at(handle, click=True)
+    expect(handle).to_be_focused()
     gallery.lab.page.keyboard.press("ArrowRight")
     expect(readout).not_to_have_text(before)
     return int(readout.inner_text())
@@ -167,10 +168,12 @@ def test_the_saved_gallery_is_drawn_without_kernel_and_extension(
     cells = page.locator(".jp-Cell")
     for piece, sign in (*FIGURES.values(), WIDGETS["slider"], WIDGETS["ipydatagrid"]):  # widgets as they were
         cell = cells.nth(cell_index(piece))
-        cell.scroll_into_view_if_needed()
         frames = cell.locator("iframe")
         last = frames.nth(frames.count() - 1)  # the ones before it hold libraries
-        expect(last.content_frame.frame_locator("iframe").locator(sign).first).to_be_visible()
+        found = last.content_frame.frame_locator("iframe").locator(sign).first
+        while not found.is_visible():  # frames above it grow, and it is drawn only in view
+            last.scroll_into_view_if_needed()
+            page.wait_for_timeout(100)
     page.close()
     assert [url for url in asked if not url.startswith((*LOCAL, "https://cdnjs."))] == []
 

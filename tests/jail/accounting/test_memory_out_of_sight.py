@@ -256,7 +256,7 @@ def test_a_cell_of_a_session_holds_no_memory_that_the_watchdog_cannot_see(
     monkeypatch: pytest.MonkeyPatch, code: str, says: list[str]
 ) -> None:
     Tier("bubblewrap", "no groups").enter(monkeypatch)
-    with Sandbox() as box, box.session("python") as session:
+    with Sandbox(config=ProcessConfig(pool_size=0, templates=False)) as box, box.session("python") as session:
         result = session.run(code)
     assert result.stdout.splitlines() == says, result
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -428,7 +429,7 @@ def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Pa
     assert written >= set(ORDINARY_CONTENT)
 
 
-@pytest.mark.parametrize("folder", ["", "nbs/"])
+@pytest.mark.parametrize("folder", ["", "nbs/", "src/", "libs/own/"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -438,12 +439,16 @@ def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Pa
     ],
 )
 @pytest.mark.one_case
-def test_a_new_module_that_hides_an_installed_one_is_held_back(project: Path, folder: str, name: str) -> None:
-    """Kernels and ``python -m`` import from the folder in which they start."""
+def test_a_new_module_that_hides_an_installed_one_is_held_back(
+    project: Path, folder: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels and ``python -m`` import from the folder in which they start, and from where this Python looks."""
+    monkeypatch.setattr("sys.path", [*sys.path, f"{project}/src"])
     (project / "nbs").mkdir()
     (project / "nbs/mine.ipynb").write_text("{}")
     site = project / ".venv/lib/python3.11/site-packages"
     (site / "namespace_of_two/part").mkdir(parents=True)
+    (site / "own.pth").write_text(f"import os\n{project}/libs/own\n")
     (site / "some-1.0.dist-info").mkdir()
     (site / "some-1.0.dist-info/METADATA").write_text(
         "Name: some\nVersion: 1.0\nRequires-Dist: orjson>=3; extra == 'x'\n"
