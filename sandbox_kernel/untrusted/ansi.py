@@ -179,7 +179,8 @@ class _Layout:
             text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
-        text = self._known(text, letters)
+        if letters:
+            text = self._known(text, letters)
         if _FROM_RIGHT.search(letters):
             text = _STRETCH.sub(self._turned, text)
         if self._returns > MAX_RETURNS:
