@@ -174,12 +174,13 @@ class _Layout:
     def bounded(self, text: str) -> str:
         """Return the text without what is too much: marks in a row, letters, changes of direction, returns, lines."""
         letters = "" if text.isascii() else "".join(set(text))
-        if self._marks or not _marks()[0].isdisjoint(letters):
-            _, marks, too_many = _marks()
+        if self._marks or any(unicodedata.category(one) in _MARKS for one in letters):
+            marks, too_many = _marks()
             text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
-        text = self._known(text, letters)
+        if letters:
+            text = self._known(text, letters)
         if _FROM_RIGHT.search(letters):
             text = _STRETCH.sub(self._turned, text)
         if self._returns > MAX_RETURNS:
@@ -226,15 +227,19 @@ class _Layout:
         return text
 
 
+#: Categories of marks and invisible characters.
+_MARKS = ("Mn", "Mc", "Me", "Cf")
+
+
 @cache
-def _marks() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str]]:
-    """Return marks and invisible characters, and what finds a run of them, and one with too many."""
+def _marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds a run of marks and invisible characters, and one with too many; takes 50 ms to make."""
     known = [chr(code) for code in (*range(0x80, 0x20000), *range(0xE0000, 0xE0200))]
-    marks = sorted(one for one in known if unicodedata.category(one) in ("Mn", "Mc", "Me", "Cf"))
+    marks = sorted(one for one in known if unicodedata.category(one) in _MARKS)
     low, high = ("".join(one for one in marks if (one > "\uffff") == is_high) for is_high in (False, True))
     # One class of both would be searched slowly, and the high ones are many ranges.
     one = f"(?:[{low}]|(?=[\U00010000-\U0010ffff])[{high}])"
-    return frozenset(marks), re.compile(f"{one}+"), re.compile(f"({one}{{{MAX_MARKS}}}){one}+")
+    return re.compile(f"{one}+"), re.compile(f"({one}{{{MAX_MARKS}}}){one}+")
 
 
 #: Letters that are written from right to left, and what sets a direction.

@@ -213,9 +213,7 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
         return bool(_COLOUR.match(text, match.end()))
     if name in ("hspace", "mspace"):
         return bool(_SPACE.match(text, match.end()))
-    if name == "genfrac":
-        return bool(_THICKNESS.match(text, match.end()))
-    return name in COMMANDS
+    return bool(_THICKNESS.match(text, match.end())) if name == "genfrac" else name in COMMANDS
 
 
 def _deepest(text: str) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import FrameLocator, Locator, Page
 
 from sandbox_kernel.model import ExecResult, describe_end
 from sandbox_kernel.receipt import MIME as RECEIPT
@@ -189,3 +189,15 @@ def notebook_of(*cells: Mapping[str, object], kernel: str = "python3") -> dict[s
     numbered = [{**cell, "id": f"cell-{index}"} for index, cell in enumerate(cells)]
     kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
     return {"cells": numbered, "metadata": {"kernelspec": kernelspec}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def open_cells(lab: LabPage, name: str, *sources: str) -> None:
+    """Open a notebook with these cells and run them all."""
+    lab.server.write_notebook(name, notebook_of(*map(code_cell, sources), kernel="sandbox"))
+    lab.open(name)
+    lab.run_all()
+
+
+def inner(lab: LabPage, index: int) -> FrameLocator:
+    """What the frame below this cell shows."""
+    return lab.output(index).frame_locator("iframe").frame_locator("iframe")

@@ -3,9 +3,9 @@
 import importlib.util
 
 import pytest
-from playwright.sync_api import FrameLocator, expect
+from playwright.sync_api import expect
 
-from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.lab_page import LabPage, code_cell, inner, notebook_of
 from tests.browser.lab_server import WRAPPED
 from tests.conftest import need
 
@@ -33,10 +33,6 @@ lines.send("a")
 lines
 '''
 FIGURE = "import plotly.graph_objects as go\nfigure = go.FigureWidget()\nfigure.add_scatter(y=[1, 3, 2])\nfigure"
-
-
-def inner(lab: LabPage, index: int) -> FrameLocator:
-    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
 @pytest.mark.firefox

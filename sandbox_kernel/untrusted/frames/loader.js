@@ -2,7 +2,7 @@
 // the output, takes away what no policy governs (WebRTC, <link> hints), and then evaluates what the outer document sends.
 (() => {
   const { apply } = Reflect;
-  const first = Document.prototype.querySelector, { preventDefault } = Event.prototype;
+  const first = Document.prototype.querySelector, { preventDefault, composedPath } = Event.prototype, { addEventListener: hear } = EventTarget.prototype;
   const { isArray } = Array;
   // Code of the output could otherwise change what the checks below use.
   for (const used of [RegExp.prototype, Reflect]) Object.freeze(used);
@@ -36,7 +36,7 @@
   wrap(TrustedTypePolicyFactory.prototype, 'createPolicy', () => (name, rules) => ({ name, ...rules }));
   // Libraries press links that are in no document: the window does not hear of it.
   const heard = (made) => {
-    if (made instanceof HTMLAnchorElement) made.addEventListener('click', linkClicked);
+    if (made instanceof HTMLAnchorElement) apply(hear, made, ['click', linkClicked]);
     return made;
   };
   wrap(Document.prototype, 'createElement', (real) => function createElement(name, options) {
@@ -171,6 +171,31 @@
     } else if (url?.protocol === 'javascript:') (0, eval)(decodeURIComponent(url.href.slice('javascript:'.length)));
     else if (url) tellRefused('page', url.href);
   };
+  // In spite of the sandbox browsers open a window for a link that is pressed with a key held or by the middle button, and Firefox
+  // a connection where the button goes down. A link may stand in a shadow tree (they are open), in what <use> repeats, be any
+  // element of MathML, and get its address later. What a key presses may be moved, in the meantime, into a link of no document.
+  wrap(Element.prototype, 'attachShadow', (real) => function attachShadow(rules) { return apply(real, this, [{ ...rules, mode: 'open' }]); });
+  const spaceOf = Object.getOwnPropertyDescriptor(Element.prototype, 'namespaceURI').get;
+  const localNameOf = Object.getOwnPropertyDescriptor(Element.prototype, 'localName').get;
+  const keyOf = Object.getOwnPropertyDescriptor(KeyboardEvent.prototype, 'key').get;
+  const LINKS = /^(?:a|area|use)$/i, PRESSED_BY_KEYS = /^(?:a|area|use|button|input|summary)$/i;
+  const stop = (event, names) => {
+    const path = apply(composedPath, event, []);
+    for (let at = 0; at < path.length; at += 1) {
+      try {
+        const isNamed = apply(regexTest, names, [apply(localNameOf, path[at], [])]);
+        if (isNamed || apply(spaceOf, path[at], []) === 'http://www.w3.org/1998/Math/MathML') apply(preventDefault, event, []);
+      } catch {} // no element
+    }
+  };
+  for (const type of ['mousedown', 'auxclick']) addEventListener(type, (event) => stop(event, LINKS), true);
+  addEventListener('click', (event) => { if (isHeld(event)) stop(event, LINKS); }, true);
+  for (const type of ['keydown', 'keypress', 'keyup']) {
+    addEventListener(type, (event) => {
+      const key = apply(keyOf, event, []), isPress = key === 'Enter' || (key === ' ' && type === 'keyup'); // not a blank that is typed
+      if (isPress && isHeld(event)) stop(event, PRESSED_BY_KEYS);
+    }, true);
+  }
   const clicked = new WeakSet();
   const linkClicked = (event) => {
     if (clicked.has(event)) return;
@@ -180,7 +205,6 @@
     if (typeof address !== 'string') return;
     const file = link.hasAttribute('download') ? fileAt(address) : undefined; // its address may be taken back at once
     const target = link.getAttribute('target'), held = isHeld(event);
-    if (held) apply(preventDefault, event, []);
     link.setAttribute('target', '_blank');
     setTimeout(() => {
       if (target === null) link.removeAttribute('target');

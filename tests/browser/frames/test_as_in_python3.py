@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.lab_page import LabPage, code_cell, inner, notebook_of, open_cells
 from tests.conftest import need
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
@@ -26,19 +26,9 @@ CELLS = {
 }  # fmt: skip
 
 
-def run(lab: LabPage, name: str, *sources: str) -> None:
-    lab.server.write_notebook(name, notebook_of(*map(code_cell, sources), kernel="sandbox"))
-    lab.open(name)
-    lab.run_all()
-
-
 def scroll_to(lab: LabPage, index: int) -> None:
     """Bring a cell into view: frames below the window are not made."""
     lab.page.evaluate("(n) => window.jupyterapp.shell.currentWidget.content.scrollToItem(n, 'center')", index)
-
-
-def inner(lab: LabPage, index: int) -> FrameLocator:
-    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
 class Shown:
@@ -46,7 +36,7 @@ class Shown:
 
     def __init__(self, lab: LabPage) -> None:
         self.lab = lab
-        run(lab, "shown.ipynb", *CELLS.values())
+        open_cells(lab, "shown.ipynb", *CELLS.values())
 
     def index(self, name: str) -> int:
         """Scroll to a cell; return its index."""
@@ -161,7 +151,7 @@ caught"""
     again = """@ipywidgets.interact(x=(0, 10))
 def bars(x=4):
     go.Figure(go.Bar(y=[x]), layout={"title": f"x is {x}"}).show()"""
-    run(lab, "caught.ipynb", shown, again)
+    open_cells(lab, "caught.ipynb", shown, again)
     expect(inner(lab, 0).locator(".gtitle")).to_have_text(["first", "second"])
     expect(inner(lab, 0).locator(".vega-embed canvas, .vega-embed svg").first).to_be_visible()
     expect(inner(lab, 0).locator(".bk-Figure")).to_be_visible()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from sandbox_kernel.untrusted.frames.document import frame
 from tests.browser.conftest import options_of
@@ -29,13 +29,26 @@ def ordinary(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
     context.close()
 
 
-def attempts(ordinary: BrowserContext) -> dict[str, str]:
+def attempts(ordinary: BrowserContext, *names: str) -> dict[str, str]:
     page = ordinary.new_page()
     found: dict[str, str] = {}
-    for name in ("probes.js", "bypass.js", "further.js"):
+    for name in names:
         found |= page.evaluate((PROBES / name).read_text())
     page.close()
     return found
+
+
+def begun(ordinary: BrowserContext, listeners: Listeners, some: dict[str, str]) -> Page:
+    """A page with a frame for each of some attempts, which have begun: others would prove nothing."""
+    shown = [frame([{"type": "show", "html": listeners.script(name, code)}], 60) for name, code in some.items()]
+    listeners.page = f"<!doctype html>{NOTE}{''.join(shown)}"
+    page = ordinary.new_page()
+    for event in ("dialog", "popup", "download", "filechooser"):
+        page.on(event, lambda what, event=event: (listeners.hits.append(event), event == "dialog" and what.dismiss()))
+    page.goto("about:blank#before")  # in Firefox a frame can close a tab that has shown nothing else
+    page.goto(f"{listeners.url}/page")
+    page.wait_for_function(f"began.size === {len(some)}", timeout=180_000)
+    return page
 
 
 @pytest.mark.firefox
@@ -63,22 +76,27 @@ def test_the_listeners_notice_a_frame_without_our_walls(ordinary: BrowserContext
 @pytest.mark.firefox
 @pytest.mark.attack("O01", "kernel")
 def test_no_attempt_gets_out_of_a_frame(ordinary: BrowserContext, listeners: Listeners) -> None:
-    found = list(attempts(ordinary).items())
+    found = list(attempts(ordinary, "probes.js", "bypass.js", "further.js").items())
     assert len(found) >= 188
     for start in range(0, len(found), AT_ONCE):
         some = dict(found[start : start + AT_ONCE])
-        shown = [frame([{"type": "show", "html": listeners.script(name, code)}], 60) for name, code in some.items()]
-        listeners.page = f"<!doctype html>{NOTE}{''.join(shown)}"
-        page = ordinary.new_page()
-        page.on("dialog", lambda dialog: (listeners.hits.append("dialog"), dialog.dismiss()))
-        page.on("popup", lambda _: listeners.hits.append("popup"))
-        page.on("download", lambda _: listeners.hits.append("download"))
-        page.on("filechooser", lambda _: listeners.hits.append("file chooser"))
-        page.goto("about:blank#before")  # in Firefox a frame can close a tab that has shown nothing else
-        page.goto(f"{listeners.url}/page")
-        # Attempts that did not begin prove nothing.
-        page.wait_for_function(f"began.size === {len(some)}", timeout=180_000)
+        page = begun(ordinary, listeners, some)
         page.wait_for_timeout(WAIT)
         assert page.url == f"{listeners.url}/page", [*some]
         assert listeners.hits == [], [*some]
+        page.close()
+
+
+@pytest.mark.firefox
+def test_no_held_or_middle_press_gets_out(browser: Browser, ordinary: BrowserContext, listeners: Listeners) -> None:
+    address = "TCP" if browser.browser_type.name == "firefox" else "U"  # see there
+    for name, code in attempts(ordinary, "links.js").items():
+        page = begun(ordinary, listeners, {name: code.replace("ADDRESS", address)})
+        for key, button in (("Shift", "left"), ("Control", "left"), ("Alt", "left"), ("F9", "middle")):
+            page.keyboard.down(key)
+            page.mouse.click(40, 40, button=button)
+            page.keyboard.press("Enter")
+            page.keyboard.up(key)
+        page.wait_for_timeout(WAIT / 6)
+        assert listeners.hits == [], name
         page.close()

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.lab_page import LabPage, code_cell, inner, notebook_of, open_cells
 
 pytestmark = pytest.mark.browser
 
@@ -29,16 +29,6 @@ FORGED = """
   }
   document.querySelector('label').click();"""
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
-
-
-def inner(lab: LabPage, index: int) -> FrameLocator:
-    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
-
-
-def open_cells(lab: LabPage, name: str, *sources: str) -> None:
-    lab.server.write_notebook(name, notebook_of(*map(code_cell, sources), kernel="sandbox"))
-    lab.open(name)
-    lab.run_all()
 
 
 def press(lab: LabPage, target: Locator) -> None:

@@ -1,9 +1,9 @@
 """A program brings a control of ours under the pointer: the click that was meant for something else does not press it."""
 
 import pytest
-from playwright.sync_api import Download, FloatRect, FrameLocator, Locator, expect
+from playwright.sync_api import Download, FloatRect, Locator, expect
 
-from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.lab_page import LabPage, code_cell, inner, notebook_of
 
 pytestmark = pytest.mark.browser
 
@@ -81,10 +81,6 @@ PRESS_WHEN_DRAWN = """() => {
   }).observe(document.querySelector('.jp-SandboxPanel'), { childList: true, subtree: true });
 }"""
 TWO_PICTURES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-
-
-def inner(lab: LabPage, index: int) -> FrameLocator:
-    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
 def places_at_rest(*elements: Locator) -> list[FloatRect]:
