@@ -288,12 +288,9 @@ def holdings() -> tuple[set[object], ...]:
 
     find_hierarchies()  # the process's own place for control groups, which it keeps, and the locks on it
     end_spares()
-    found = (descendants(os.getpid()), cgroup_leaves(), descriptors_by_kind(), _mounts(), _temporary())
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found = (descendants(os.getpid()), cgroup_leaves(), descriptors_by_kind(), mounts, _temporary())
     return tuple(set(kind) for kind in found)
-
-
-def _mounts() -> set[str]:
-    return set(Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def _temporary() -> set[str]:

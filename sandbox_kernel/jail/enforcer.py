@@ -109,8 +109,7 @@ def _prove_bubblewrap() -> Enforcer:
     facts = proof_facts([bubblewrap.find_bwrap(), find_python("python3").executable, bubblewrap.__file__])
     version = recall_proof(bubblewrap.NAME, facts)
     if version is None:
-        jail = _start(bubblewrap.NAME)
-        jail.destroy()
+        _start(bubblewrap.NAME).destroy()
         version = bubblewrap.bwrap_version()
         remember_proof(bubblewrap.NAME, facts, version)
     return Enforcer(bubblewrap.NAME, version, bubblewrap.WEAKNESSES)

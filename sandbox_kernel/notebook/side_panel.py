@@ -112,7 +112,8 @@ class PanelDesk:
                 if request.every and reply["status"] == "ok":
                     keep_user_limits(self._state.defaults)
                 return reply
-            return {"status": "ok", **await asyncio.get_running_loop().run_in_executor(None, done)}
+            found = await asyncio.get_running_loop().run_in_executor(None, done)
+            return {"status": "ok", **(found or {})}
         except SandboxError as error:
             return failed(error)
 
@@ -145,7 +146,7 @@ class PanelDesk:
     def _compare(self, said: PanelRequest) -> dict[str, object]:
         return difference(session_of(LineCommand(name="diff"), self._context).diff(said.before, said.after))
 
-    def _give_more(self, said: PanelRequest) -> dict[str, object]:
+    def _give_more(self, said: PanelRequest) -> None:
         """Give a running cell more ``time`` or ``memory``: a right, so nobody does in a locked kernel."""
         if self._state.rights.setting is LineSetting.LOCKED:
             raise PolicyViolation(f"nobody gives a running cell more here: {LINES_VARIABLE}=locked")
@@ -153,19 +154,10 @@ class PanelDesk:
         if lift is None:
             raise InvalidRequest("that cell does not run")
         lift.give(said.name)
-        return {}
 
     def _variables(self, said: PanelRequest) -> dict[str, object]:
         found = session_of(LineCommand(name="tree"), self._context).variables(said.state)
         return {"known": found is not None, **variables(found or {})}
-
-    def _allow_rights(self, said: PanelRequest) -> dict[str, object]:
-        self._state.rights.allow_surveyed(said.key)
-        return {}
-
-    def _keep_line(self, said: PanelRequest) -> dict[str, object]:
-        self._state.rights.keep_line(said.line, self._state.defaults)
-        return {}
 
 
 def limits_of_dialog(said: PanelRequest, defaults: CellOptions) -> CellOptions:
@@ -196,7 +188,7 @@ def _named(said: PanelRequest) -> LineCommand:
 
 
 #: Each action: returns the plan that does it, or what looks it up in a thread.
-_ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[], dict[str, object]]]] = {
+_ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[], dict[str, object] | None]]] = {
     "limits": lambda desk, said: desk._limited(LineCommand(name="defaults"), said),
     "restart": lambda desk, said: desk._limited(LineCommand(name="restart", flag=True, anyway=said.anyway), said),
     "undo": lambda desk, said: desk._line(LineCommand(name="undo")),
@@ -215,8 +207,8 @@ _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[
     "report": lambda desk, said: lambda: {"report": desk._context.box.report().to_dict()},
     "rights": lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults),
     "more": lambda desk, said: partial(desk._give_more, said),
-    "allow-rights": lambda desk, said: partial(desk._allow_rights, said),
-    "keep-line": lambda desk, said: partial(desk._keep_line, said),
+    "allow-rights": lambda desk, said: partial(desk._state.rights.allow_surveyed, said.key),
+    "keep-line": lambda desk, said: partial(desk._state.rights.keep_line, said.line, desk._state.defaults),
 }
 
 

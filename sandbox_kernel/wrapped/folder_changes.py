@@ -317,11 +317,8 @@ class KernelFolder:
         try:
             started = os.getcwd()
         except OSError:
-            raise InvalidRequest(
-                "the folder in which the kernel is started was removed; open the notebook anew"
-            ) from None
-        wanted = os.path.normpath(os.path.join(started, options.here))
-        project = ProjectFolder(wanted).path
+            raise InvalidRequest("the folder where the kernel starts was removed; open the notebook anew") from None
+        project = ProjectFolder(os.path.normpath(os.path.join(started, options.here))).path
         facts = PlaceFacts(project, environment.get(_NOTEBOOK, ""), os.path.basename(options.command[0]))
         given = options.settings()
         #: Where its changes stay.
@@ -344,13 +341,11 @@ class KernelFolder:
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(
-                replace(walls, here=self._folder.path, here_id=self._folder.project.identity())
-            )
+            here = replace(walls, here=self._folder.path, here_id=self._folder.project.identity())
+            jail = Templates().fork_over(here)
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
-            jail = start_jail(walls)
-            jail.wait_ready()
+            jail = start_jail(walls).wait_ready()
         try:
             if jail.layer_fd >= 0:
                 self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)

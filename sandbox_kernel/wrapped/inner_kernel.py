@@ -94,9 +94,7 @@ class WayOut:
                 sock.close()
         for fd in descriptors:
             os.close(fd)
-        raise EnforcerFailed(
-            "gate", "the jail handed over something else than a connection to its kernel; it was ended"
-        )
+        raise EnforcerFailed("gate", "the jail handed over what is no connection to its kernel; it was ended")
 
     def close(self) -> None:
         """Close what this holds open; connections that were taken stay. May be called twice."""
@@ -113,14 +111,13 @@ class WayOut:
             return None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            info = os.fstat(fd)
-            # A second name could be that of a socket of the host's.
-            if stat.S_ISSOCK(info.st_mode) and info.st_nlink == 1 and info.st_uid == self._owner:
-                sock.setblocking(False)
-                sock.connect(f"/proc/self/fd/{fd}")
-                return sock
-        except OSError:
-            pass
+            with contextlib.suppress(OSError):
+                info = os.fstat(fd)
+                # A second name could be that of a socket of the host's.
+                if stat.S_ISSOCK(info.st_mode) and info.st_nlink == 1 and info.st_uid == self._owner:
+                    sock.setblocking(False)
+                    sock.connect(f"/proc/self/fd/{fd}")
+                    return sock
         finally:
             os.close(fd)
         sock.close()
@@ -178,11 +175,7 @@ class InnerKernel:
     def start(self) -> WayOut:
         """Start the jail and the kernel; returns what brings its connections."""
         walls = self._walls()
-        if self.folder is not None:
-            self._jail = self.folder.start_jail(walls)
-        else:
-            self._jail = start_jail(walls)
-            self._jail.wait_ready()
+        self._jail = self.folder.start_jail(walls) if self.folder is not None else start_jail(walls).wait_ready()
         way_out = WayOut(self._jail)
         self._thread.start()
         return way_out

@@ -66,11 +66,10 @@ def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool, broken: boo
             f"the kernel used more than its limit of {options.memory_mb} MB and was ended; variables are lost. "
             "Give it more memory with: sandbox-kernel wrap --memory"
         )
+    elif end.exit_code is not None and end.exit_code >= 128:
+        how = f"was killed by signal {end.exit_code - 128}"
     elif end.exit_code is not None:
-        killed = end.exit_code >= 128
-        how = (
-            f"was killed by signal {end.exit_code - 128}" if killed else f"ended itself with exit code {end.exit_code}"
-        )
+        how = f"ended itself with exit code {end.exit_code}"
     else:
         how = f"was ended {f'at its limit of {limit}' if limit is not None else 'by the sandbox'}"
     return ERROR_NAMES[Status.KILLED], f"the kernel {how}; variables are lost"

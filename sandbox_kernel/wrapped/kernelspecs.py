@@ -93,8 +93,7 @@ def wrap(
     """Wrap an installed kernel; replaces a wrapped one of its name. Raises ``InvalidRequest`` for another's name."""
     original, name = find_original(wraps), name or _PREFIX + wraps
     others = (known for known, folder in _installed().items() if _read(known, folder) is None)
-    taken = name.lower() in (known.lower() for known in others)
-    if taken:
+    if name.lower() in (known.lower() for known in others):
         raise InvalidRequest(
             f"--name {name!r} is the name of a kernel that is not wrapped, which would be lost, or started in place of "
             f"the wrapped one; choose another, like {_PREFIX + wraps}"

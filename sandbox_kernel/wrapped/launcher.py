@@ -48,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imported while the kernel starts.
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
-    outside = _outside(connection_file)
-    if outside is None:
+    if (outside := _outside(connection_file)) is None:
         return 2
     asked = None
     if kernel.folder is not None:
@@ -90,8 +89,7 @@ def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "
 
     error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
-    outside = _outside(connection_file)
-    if outside is not None:
+    if (outside := _outside(connection_file)) is not None:
         with contextlib.closing(outside):
             refuse(outside, error, wanted.still)
     return 2

@@ -46,9 +46,7 @@ def trials(attacks: Iterable[Attack]) -> list[ParameterSet]:
 
 
 def _places(attack: Attack) -> tuple[str, ...]:
-    if attack.language in IN_A_SPARE:
-        return "bubblewrap", "pool", "landlock"
-    return "bubblewrap", "landlock"
+    return ("bubblewrap", "pool", "landlock") if attack.language in IN_A_SPARE else ("bubblewrap", "landlock")
 
 
 def _parameter(attack: Attack, where: str, *, quick: bool) -> ParameterSet:

@@ -1,5 +1,6 @@
 """``sandbox-kernel run --here``: the folder, the patch, applying, and the question at the end."""
 
+import contextlib
 import os
 import pty
 import subprocess
@@ -83,11 +84,9 @@ def test_only_the_word_apply_at_the_end_writes(project: Path, answers: bytes, ap
             os.write(ours, line)
             if line == b"diff\n":
                 said = said.replace(b"Enter: no. ", b"")
-        try:
+        with contextlib.suppress(OSError):  # the other end is closed
             while part := os.read(ours, 1000):
                 said += part
-        except OSError:
-            pass  # the other end is closed
         assert child.wait(60) == 0
     os.close(ours)
     assert "\x1b[0m▣ 2 files changed. Apply? Type apply or diff".encode() in said

@@ -1,5 +1,6 @@
 """Output of ``sandbox-kernel run`` on a terminal and in a pipe."""
 
+import contextlib
 import os
 import pty
 import re
@@ -24,14 +25,12 @@ def at_terminal(answer: bytes, *words: str) -> tuple[bytes, int]:
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as child:
         os.close(theirs)
         said, answered = b"", False
-        try:
+        with contextlib.suppress(OSError):  # the other end is closed
             while part := os.read(ours, 1000):
                 said += part
                 if not answered and said.endswith(b"Enter: no. "):
                     os.write(ours, answer)
                     answered = True
-        except OSError:
-            pass  # the other end is closed
         code = child.wait(60)
     os.close(ours)
     return said, code

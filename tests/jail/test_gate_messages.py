@@ -1,5 +1,6 @@
 """The messages between host and gate: orders say what was asked, and nonsense that comes back ends the jail."""
 
+import contextlib
 import fcntl
 import json
 import marshal
@@ -124,11 +125,9 @@ def test_nonsense_is_an_error_and_not_a_crash(data: bytes) -> None:
 @quick
 @given(st.binary(max_size=200))
 def test_whatever_comes_is_messages_or_an_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(EnforcerFailed):
         for message in Inbox().feed(data):
             assert isinstance(message["op"], str)
-    except EnforcerFailed:
-        pass
 
 
 def test_the_end_of_a_step_is_read_with_known_flags_only() -> None:

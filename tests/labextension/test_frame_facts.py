@@ -23,8 +23,7 @@ def test_what_is_no_frame_is_not_drawn(evaluate: Evaluate, data: object) -> None
     "widget", [1, {"model_id": "a1"}, {"model_id": "<b>", "gate": "b2"}, {"model_id": ["a"], "gate": "b2"}]
 )
 def test_a_widget_without_usable_ids_is_none(evaluate: Evaluate, widget: object) -> None:
-    found = evaluate("frame-view.js", "readFrame(values[0], values[1]).widget", GOOD, widget)
-    assert found is None
+    assert evaluate("frame-view.js", "readFrame(values[0], values[1]).widget", GOOD, widget) is None
 
 
 @pytest.mark.parametrize(("height", "fitting"), [(1e9, 2000), (-1, 4), ("x", 4), (300, 300), (None, 4)])

@@ -14,7 +14,7 @@ from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SessionError
 from sandbox_kernel.languages.guest_catalogue import catalogue
-from sandbox_kernel.model import ExecResult, Language, Status
+from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.sessions import NotebookSessions
@@ -22,13 +22,9 @@ from sandbox_kernel.session.open_session import has_sessions, only_when_named
 from sandbox_kernel.session.open_wasm import WasmSession, open_wasm_session, session_guests
 from sandbox_kernel.session.take_state import take_state
 from tests.conftest import REQUIRE_ALL, need
+from tests.session.test_light_python import value
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def value(result: ExecResult) -> str:
-    assert result.status is Status.OK, result.stderr
-    return str(result.displays[-1].data["text/plain"])
 
 
 @pytest.fixture(scope="module")

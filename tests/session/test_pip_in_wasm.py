@@ -15,10 +15,10 @@ import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.model import Status
 from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from tests.package_index import HOST, PACKAGE, package_index
-from tests.session.test_light_python import LightBackend
+from tests.session.test_light_python import LightBackend, value
 
 pytestmark = pytest.mark.timeout(600)
 Files = dict[str, str | bytes]
@@ -40,11 +40,6 @@ def put_wheel(
         archive.writestr(f"{info}/RECORD", "")
         for inside, data in files.items():
             archive.writestr(inside, data)
-
-
-def value(result: ExecResult) -> str:
-    assert result.status is Status.OK, result.stderr
-    return str(result.displays[-1].data["text/plain"])
 
 
 def refusal(session: WasmSession, line: str) -> tuple[str, str]:

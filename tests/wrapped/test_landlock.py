@@ -172,5 +172,5 @@ def test_what_is_no_socket_of_the_kernel_is_not_connected(jail, tmp_path, way):
 def test_anything_else_ends_the_kernel(jail):
     _, inside, way_out = jail
     inside.send(b"\x09")
-    with pytest.raises(EnforcerFailed, match="something else than a connection"):
+    with pytest.raises(EnforcerFailed, match="no connection to its kernel"):
         way_out.take()

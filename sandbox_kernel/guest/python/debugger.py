@@ -299,8 +299,7 @@ class DebugServer:
     # -- the requests ------------------------------------------------------------------------------------------------
 
     def _forward(self, request: Message) -> Steps:
-        answer = yield {"command": request["command"], "arguments": request.get("arguments") or {}}
-        return answer
+        return (yield {"command": request["command"], "arguments": request.get("arguments") or {}})
 
     def _on_initialize(self, request: Message) -> Steps:
         answer = yield from self._forward(request)
@@ -335,8 +334,7 @@ class DebugServer:
         return {}
 
     def _on_disconnect(self, request: Message) -> Steps:
-        answer = yield {"command": "disconnect", "arguments": {"terminateDebuggee": False}}
-        return answer
+        return (yield {"command": "disconnect", "arguments": {"terminateDebuggee": False}})
 
     def _on_dumpCell(self, request: Message) -> Steps:  # noqa: N802
         yield from ()
@@ -405,8 +403,7 @@ class DebugServer:
         if not str.isidentifier(target) or not str.isidentifier(source):
             return {"success": False, "message": "dstVariableName and srcVariableName must be valid identifiers"}
         asked = {"expression": f"globals()['{target}']", "value": source, "frameId": arguments["srcFrameId"]}
-        answer = yield {"command": "setExpression", "arguments": asked}
-        return answer
+        return (yield {"command": "setExpression", "arguments": asked})
 
     def _on_modules(self, request: Message) -> Steps:
         yield from ()

@@ -63,10 +63,8 @@ class Marks:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)
             if position is not None:
-                try:
+                with contextlib.suppress(OSError):  # open for writing only
                     self.databases += os.pread(fd, len(_SQLITE), 0) == _SQLITE
-                except OSError:
-                    pass  # open for writing only
         for thread in os.listdir("/proc/self/task"):
             try:
                 fd = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
@@ -80,12 +78,10 @@ class Marks:
         self.random: object = None
         self.open_before = True
         self.folder: str | None = None
-        try:
+        with contextlib.suppress(OSError):  # it was removed, or its path is longer than the system accepts
             # Not ``os.getcwd``: 100 000 folders deep the C library searches for the path itself, for minutes.
             path = os.readlink("/proc/self/cwd")
             self.folder = path if os.path.samefile(path, ".") else None
-        except OSError:
-            pass  # it was removed, or its path is longer than the system accepts
         self.processors = os.sched_getaffinity(0)
         self.threads = threads
 

@@ -197,10 +197,8 @@ def only_the_worker(worker: int, stay: Dict[int, int], deadline: float) -> bool:
     which the caller must be, sees that number.
     """
     if worker:
-        try:
+        with contextlib.suppress(OSError):  # it is gone
             end_all({worker: look(worker).started}, deadline, lambda: makes_no_more_calls(worker))
-        except OSError:
-            pass  # it is gone
         if not makes_no_more_calls(worker):
             return False
     before = last_pid()

@@ -229,8 +229,7 @@ class KeptChanges:
 
     def present(self, path: str) -> Entry:
         """Return the entry of a kept content, with the mode that it has for programs."""
-        there = self.root.stat(tuple(path.split("/")))
-        return there._replace(mode=self.entries[path].entry.mode)
+        return self.root.stat(tuple(path.split("/")))._replace(mode=self.entries[path].entry.mode)
 
     def stamps(self) -> dict[str, int]:
         """Return the stamp of every change by path."""

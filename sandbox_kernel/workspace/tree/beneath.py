@@ -6,6 +6,7 @@ filter of a container refuses it, each name is opened on its own without followi
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -117,11 +118,9 @@ def _open_child(folder: int, name: str, flags: int) -> int:
 def mount_of(fd: int) -> tuple[int, str]:
     """Return values that tell mounts apart: a bind mount of the same file system differs only in its mount number."""
     number = ""
-    try:
+    with contextlib.suppress(FileNotFoundError):  # no /proc (macOS): the device alone decides
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
             number = next((line for line in info if line.startswith("mnt_id:")), "")
-    except FileNotFoundError:
-        pass  # no /proc (macOS): the device alone decides
     return os.fstat(fd).st_dev, number
 
 

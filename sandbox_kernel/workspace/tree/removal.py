@@ -26,8 +26,7 @@ _MAX_NOTED = 10_000
 
 def remove_tree(parent_fd: int, name: str, seconds: float) -> None:
     """Remove the folder ``name`` with its content. Raises OSError when it is not a folder."""
-    child = _open_to_remove(parent_fd, name)
-    _Removal(seconds).run(child)
+    _Removal(seconds).run(_open_to_remove(parent_fd, name))
     os.rmdir(name, dir_fd=parent_fd)
 
 

@@ -21,16 +21,9 @@ from papermill.engines import NBClientEngine
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import GRACE_S, check_timeout
+from sandbox_kernel.notebook.options import parse_cell
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.option_table import BY_SETTING, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import (
-    LINES_VARIABLE,
-    OPTIONS_VARIABLE,
-    SPEC_VARIABLE,
-    first_defaults,
-    parse_options,
-    split_words,
-)
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.wrap_options import LAUNCHER, from_arguments
 
@@ -47,11 +40,11 @@ def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) 
         if name not in _OF_CELLS:
             raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OF_CELLS)}")
         words += [f"{_OF_CELLS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
-    options = parse_options(words).replacing(first_defaults(earlier))
+    options = parse_cell.parse_options(words).replacing(parse_cell.first_defaults(earlier))
     policy_of(options)
     line = options.words()
-    split_words(line, "the settings of this run")
-    return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: "", SPEC_VARIABLE: line}
+    parse_cell.split_words(line, "the settings of this run")
+    return {parse_cell.LINES_VARIABLE: "locked", parse_cell.OPTIONS_VARIABLE: "", parse_cell.SPEC_VARIABLE: line}
 
 
 def collect(given: Mapping[str, object], limit: float | None, merged: Iterable[str] = ()) -> dict[str, object]:
@@ -140,7 +133,8 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
 
 
 def _has_rights(spec: Any) -> bool:
-    own = set(spec.env) - {LINES_VARIABLE}  # of any kernel: they may be secrets, and files that they name are shown
+    # Of any kernel: they may be secrets, and files that they name are shown.
+    own = set(spec.env) - {parse_cell.LINES_VARIABLE}
     if own or not starts_us(spec.argv):
         return bool(own)
     if is_sandbox_kernel(spec.argv):

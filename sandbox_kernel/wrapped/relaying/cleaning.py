@@ -160,8 +160,7 @@ class OutputCleaner:
 
     def take_rest(self) -> list[Table]:
         """Return the text that was held back as the start of a colour sequence; called when a cell is over."""
-        rest = [(name, colours.close()) for name, colours in self._colours.items()]
-        return [{"name": name, "text": text} for name, text in rest if text]
+        return [{"name": name, "text": text} for name, each in self._colours.items() if (text := each.close())]
 
     def end(self) -> None:
         """Forget the colours and the work of a cell: it is over."""

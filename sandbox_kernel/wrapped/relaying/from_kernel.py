@@ -208,16 +208,14 @@ class KernelMessage:
 def read_message(channel: str, packet: Packet | None) -> KernelMessage:
     """Return a message with clean headers. Raises ``BadMessage``, of which ``TooLarge`` is one."""
     header = from_json(packet.parts[0]) if packet is not None else None
-    if packet is None or header is None:
+    if packet is None or header is None or not isinstance(header.get("msg_id"), str):
         raise BadMessage
     kind = header.get("msg_type")
     if kind != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
         raise TooLarge
     parent, metadata = map(from_json, packet.parts[1:3])
     content = (cleaning.printed if kind == "stream" else from_json)(packet.parts[3])
-    if parent is None or metadata is None or content is None:
-        raise BadMessage
-    if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
+    if parent is None or metadata is None or content is None or not isinstance(kind, str):
         raise BadMessage
     own, of = cleaning.header(header), cleaning.header(parent)
     return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
@@ -374,11 +372,9 @@ class FromKernel:
         self.outputs.begin()
         self.widgets.begin()
         self._slow_s, self._told_too_large = 0.0, False
-        if self.folder is None:
-            return True
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
-            for note in self._meanwhile(self.folder.before_cell):
+            for note in self._meanwhile(self.folder.before_cell) if self.folder is not None else ():
                 self.outside.print_words(header, note)
         except (SandboxError, OSError) as error:
             self.outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")

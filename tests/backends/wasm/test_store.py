@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,27 +35,11 @@ def test_the_folder_and_its_key_are_private(store: WasmStore) -> None:
     assert stat.S_IMODE(os.stat(f"{store.folder}/key").st_mode) == 0o600
 
 
-def damage_content(entry: StoreEntry) -> None:
-    Path(entry.file("a/m")).write_bytes(b"other!")
-
-
 def damage_seal(entry: StoreEntry) -> None:
     path = Path(entry.path) / SEAL
     document = json.loads(path.read_text())
     document["seal"] = "0" * 64
     path.write_text(json.dumps(document))
-
-
-def damage_by_truncation(entry: StoreEntry) -> None:
-    os.truncate(entry.file("a/m"), 1)
-
-
-def damage_by_an_extra_file(entry: StoreEntry) -> None:
-    (Path(entry.path) / "more").write_bytes(b"")
-
-
-def damage_by_a_missing_file(entry: StoreEntry) -> None:
-    os.unlink(entry.file("a/m"))
 
 
 def damage_by_a_link(entry: StoreEntry) -> None:
@@ -70,31 +55,23 @@ def damage_by_a_link_to_a_folder(entry: StoreEntry) -> None:
     os.symlink(target, f"{entry.path}/a")
 
 
-def damage_by_a_hard_link(entry: StoreEntry) -> None:
-    os.link(entry.file("a/m"), Path(entry.path).parent.parent / "second-name")
+DAMAGES: dict[str, Callable[[StoreEntry], object]] = {
+    "other content": lambda entry: Path(entry.file("a/m")).write_bytes(b"other!"),
+    "another seal": damage_seal,
+    "a cut file": lambda entry: os.truncate(entry.file("a/m"), 1),
+    "a file more": lambda entry: (Path(entry.path) / "more").write_bytes(b""),
+    "a file less": lambda entry: os.unlink(entry.file("a/m")),
+    "a link": damage_by_a_link,
+    "a link to a folder": damage_by_a_link_to_a_folder,
+    "a hard link": lambda entry: os.link(entry.file("a/m"), Path(entry.path).parent.parent / "second-name"),
+    "nonsense": lambda entry: (Path(entry.path) / SEAL).write_bytes(b"[" * 100_000),
+}
 
 
-def damage_with_nonsense(entry: StoreEntry) -> None:
-    (Path(entry.path) / SEAL).write_bytes(b"[" * 100_000)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_content,
-        damage_seal,
-        damage_by_truncation,
-        damage_by_an_extra_file,
-        damage_by_a_missing_file,
-        damage_by_a_link,
-        damage_by_a_link_to_a_folder,
-        damage_by_a_hard_link,
-        damage_with_nonsense,
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("fresh", [True, False], ids=["seen by a new process", "seen by the same process"])
-def test_a_damaged_entry_is_removed_and_can_be_made_again(store: WasmStore, damage, fresh: bool) -> None:
-    damage(store.add("cell-abc", {"a/m": b"native"}))
+def test_a_damaged_entry_is_removed_and_can_be_made_again(store: WasmStore, damage: str, fresh: bool) -> None:
+    DAMAGES[damage](store.add("cell-abc", {"a/m": b"native"}))
     looking = WasmStore(store.folder) if fresh else store
     assert looking.find("cell-abc") is None
     assert looking.names() == []

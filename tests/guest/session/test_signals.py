@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import sandbox_kernel
 
 #: A process of its own: handlers and masks are the whole process's. The thread takes what the main thread does not.
@@ -56,12 +58,9 @@ print(*rung, signal.getsignal(signal.SIGINT) is signal.default_int_handler, len(
 """
 
 
-def test_a_late_interrupt_is_forgotten_and_other_signals_wait_for_the_next_cell() -> None:
-    assert run(LATE) == ["usr1", "True", "0"]
-
-
-def test_a_thread_that_takes_signals_between_cells_makes_no_difference() -> None:
-    assert run(LATE, "thread") == ["usr1", "True", "0"]
+@pytest.mark.parametrize("threads", [(), ("thread",)], ids=["alone", "beside a thread that takes signals"])
+def test_a_late_interrupt_is_forgotten_and_other_signals_wait_for_the_next_cell(threads: tuple[str, ...]) -> None:
+    assert run(LATE, *threads) == ["usr1", "True", "0"]
 
 
 def test_an_interrupt_that_is_not_late_strikes_when_signals_are_released() -> None:

@@ -59,53 +59,45 @@ def test_the_end_of_a_cell_carries_the_users_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("message", "change"),
     [
-        {"op": None},
-        {"op": "run"},
-        {"id": -1},
-        {"id": True},
-        {"id": 1.5},
-        {"id": 1 << 60},
-        {"id": None},
-        {"kind": "script"},
-        {"data": []},
-        {"data": {"text": "x"}},
-        {"data": {"../x": "x"}},
-        {"data": {"text/plain\n": "x"}},
-        {"data": {f"text/{n}": "x" for n in range(33)}},
-        {"metadata": None},
-        {"display_id": 5},
-        {"display_id": ""},
-        {"display_id": "x" * 201},
-        {"display_id": "a\nb"},
-        {"question": "0"},
+        (DISPLAY, {"op": None}),
+        (DISPLAY, {"op": "run"}),
+        (DISPLAY, {"id": -1}),
+        (DISPLAY, {"id": True}),
+        (DISPLAY, {"id": 1.5}),
+        (DISPLAY, {"id": 1 << 60}),
+        (DISPLAY, {"id": None}),
+        (DISPLAY, {"kind": "script"}),
+        (DISPLAY, {"data": []}),
+        (DISPLAY, {"data": {"text": "x"}}),
+        (DISPLAY, {"data": {"../x": "x"}}),
+        (DISPLAY, {"data": {"text/plain\n": "x"}}),
+        (DISPLAY, {"data": {f"text/{n}": "x" for n in range(33)}}),
+        (DISPLAY, {"metadata": None}),
+        (DISPLAY, {"display_id": 5}),
+        (DISPLAY, {"display_id": ""}),
+        (DISPLAY, {"display_id": "x" * 201}),
+        (DISPLAY, {"display_id": "a\nb"}),
+        (DISPLAY, {"question": "0"}),
+        (DONE, {"status": "killed"}),
+        (DONE, {"id": "2"}),
+        (DONE, {"exit_code": 256}),
+        (DONE, {"exit_code": -1}),
+        (DONE, {"exit_code": True}),
+        (DONE, {"limit": "patience"}),
+        (DONE, {"error": "E"}),
+        (DONE, {"error": {"ename": "E", "evalue": "v"}}),
+        (DONE, {"error": {"ename": "E", "evalue": "v", "traceback": [1]}}),
+        (DONE, {"error": {"ename": "E", "evalue": "v", "traceback": [""] * 1001}}),
+        (DONE, {"error": {"ename": "E", "evalue": "v" * (65 << 10), "traceback": []}}),
     ],
 )
-def test_a_display_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
+def test_a_display_or_an_end_with_one_wrong_field_is_refused(
+    message: dict[str, object], change: dict[str, object]
+) -> None:
     with pytest.raises(SessionError, match="the worker sent"):
-        parse(raw({**DISPLAY, **change}))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"status": "killed"},
-        {"id": "2"},
-        {"exit_code": 256},
-        {"exit_code": -1},
-        {"exit_code": True},
-        {"limit": "patience"},
-        {"error": "E"},
-        {"error": {"ename": "E", "evalue": "v"}},
-        {"error": {"ename": "E", "evalue": "v", "traceback": [1]}},
-        {"error": {"ename": "E", "evalue": "v", "traceback": [""] * 1001}},
-        {"error": {"ename": "E", "evalue": "v" * (65 << 10), "traceback": []}},
-    ],
-)
-def test_an_end_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(SessionError, match="the worker sent"):
-        parse(raw({**DONE, **change}))
+        parse(raw({**message, **change}))
 
 
 @pytest.mark.parametrize(

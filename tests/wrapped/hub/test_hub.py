@@ -1,5 +1,6 @@
 """A real JupyterHub with the configuration of docs/deploy.md: users pick kernels, and groups have limits."""
 
+import contextlib
 import json
 import os
 import re
@@ -72,12 +73,10 @@ class Hub:
         """Ask until it answers as it should, for two minutes."""
         end = time.monotonic() + 120
         while True:
-            try:
+            with contextlib.suppress(requests.RequestException):
                 found = self.ask("GET", path)
                 if what(found):
                     return found
-            except requests.RequestException:
-                pass
             assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()[-4000:]
             time.sleep(0.3)  # between two questions to another process
 
