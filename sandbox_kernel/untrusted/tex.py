@@ -38,7 +38,7 @@ _STRUCTURE = (
 _EXTRAS = (
     "bra ket braket set Bra Ket Braket Set ketbra Ketbra boldsymbol cancel bcancel xcancel cancelto xleftrightarrow "
     "xLeftarrow xRightarrow xLeftrightarrow xhookleftarrow xhookrightarrow xmapsto xrightharpoondown xleftharpoondown "
-    "xrightleftharpoons xrightharpoonup xleftharpoonup xleftrightharpoons overbracket underbracket centercolon "
+    "xrightleftharpoons xrightharpoonup xleftharpoonup xleftrightharpoons centercolon "
     "ordinarycolon coloneqq Coloneqq coloneq Coloneq eqqcolon Eqqcolon eqcolon Eqcolon colonapprox Colonapprox "
     "colonsim Colonsim dblcolon nuparrow ndownarrow bigtimes splitfrac splitdfrac xmathstrut prescript "
     "xtwoheadrightarrow xtwoheadleftarrow xlongequal xtofrom "
@@ -102,9 +102,11 @@ MAX_TOKENS = 20_000
 MAX_DELIMITERS = 400
 #: Most formula signs in one HTML output; each may need an element around it.
 MAX_SIGNS = 20_000
-#: Deepest nesting of braces and ``\\left``; MathJax recurses for every one, and draws a thousand for minutes.
-MAX_BRACES = 100
-_NESTING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\.|[{}%\n]", re.DOTALL)
+#: Deepest nesting of braces, ``\\left`` and environments: Chromium crashes when it lays out a hundred fractions in each
+#: other. It is lower beside commands whose arguments MathJax measures twice, at each level anew.
+MAX_BRACES, _MAX_TWICE = 20, 5
+_NESTING = re.compile(r"\\(?:left|right|begin|end)(?![A-Za-z])|\\.|[{}%\n]", re.DOTALL)
+_TWICE = re.compile(r"\\x[A-Za-z]{3}")
 #: Most places in tables of formulas: 10 000 take a page two seconds.
 MAX_PLACES = 20_000
 
@@ -139,8 +141,8 @@ def check_latex(text: str) -> str:
             raise ContentRefused(f"{match[0][:40] if match[1] else '^^'} is not typeset")
     if len(_DELIMITER.findall(text)) > MAX_DELIMITERS:
         raise ContentRefused(f"it holds more than {MAX_DELIMITERS // 2} formulas")
-    if _deepest(text) > MAX_BRACES:
-        raise ContentRefused(f"its braces are nested deeper than {MAX_BRACES}")
+    if _is_deep(text):
+        raise ContentRefused(f"its braces are nested deeper than {MAX_BRACES}, or {_MAX_TWICE} with arrows")
     if places(text) > MAX_PLACES:
         raise ContentRefused(f"its tables have more than {MAX_PLACES} places")
     return _MARKDOWN.sub(r"\g<0> ", text)
@@ -182,7 +184,7 @@ def may_be_typeset(markup: str) -> bool:
     if markup.count("\\") + markup.count("$") + markup.count("^^") > MAX_SIGNS:
         raise ContentRefused(f"it holds more than {MAX_SIGNS} signs of formulas")
     few = len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and places(markup) <= MAX_PLACES
-    return few and _deepest(markup) <= MAX_BRACES
+    return few and not _is_deep(markup)
 
 
 def tokens_of_formulas(html: str) -> int:
@@ -216,17 +218,18 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
     return bool(_THICKNESS.match(text, match.end())) if name == "genfrac" else name in COMMANDS
 
 
-def _deepest(text: str) -> int:
-    r"""Return the largest number of open braces and ``\left``; 0 if there are few. What ends none is ignored."""
-    if text.count("{") + text.count(r"\left") <= MAX_BRACES:
-        return 0
-    depth = deepest = 0
-    comment = False  # in which nothing ends
+def _is_deep(text: str) -> bool:
+    r"""Whether too many braces, ``\left`` and environments are open at once. What ends none is ignored."""
+    most = _MAX_TWICE if _TWICE.search(text) else MAX_BRACES
+    if sum(map(text.count, ("{", r"\left"))) <= most:
+        return False
+    depth, comment = 0, False  # in a comment nothing ends
     for sign in _NESTING.findall(text):
         comment = (comment or (sign == "%" and depth > 0)) and sign != "\n"
-        if sign in ("{", r"\left"):
+        if sign in ("{", r"\left", r"\begin"):
             depth += 1
-        elif sign in ("}", r"\right") and not comment:
+        elif sign in ("}", r"\right", r"\end") and not comment:
             depth = max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
+        if depth > most:
+            return True
+    return False

@@ -146,7 +146,7 @@ def test_a_docstring_is_shorter_than_an_output() -> None:
 
 
 def test_an_environment_without_an_end_is_looked_for_in_a_bounded_number_of_lines() -> None:
-    begun = "\n".join(f"\\begin{{a{chr(97 + n % 26)}{chr(97 + n // 26)}}}" for n in range(399))
+    begun = "\n".join(f"\\begin{{a{chr(97 + n % 26)}{chr(97 + n // 26)}}}" for n in range(19))
     shown = sanitize_bundle({"text/markdown": f"{begun}\n```\n" + "\n" * 200_000, "text/plain": "a"}, {})
     assert "steps" in shown.removed[0]
 

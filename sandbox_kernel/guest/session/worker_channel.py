@@ -36,9 +36,7 @@ def parts(value: Any) -> int:
     """Return an upper bound of the strings, opening brackets and commas that a value has as JSON."""
     if isinstance(value, dict):
         return 1 + sum(2 + parts(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return 1 + sum(1 + parts(item) for item in value)
-    return 1
+    return 1 + sum(1 + parts(item) for item in value) if isinstance(value, (list, tuple)) else 1
 
 
 #: References taken before the first cell, because a cell may replace these functions.

@@ -118,9 +118,9 @@ def _open_child(folder: int, name: str, flags: int) -> int:
 def mount_of(fd: int) -> tuple[int, str]:
     """Return values that tell mounts apart: a bind mount of the same file system differs only in its mount number."""
     number = ""
-    with contextlib.suppress(FileNotFoundError):  # no /proc (macOS): the device alone decides
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
-            number = next((line for line in info if line.startswith("mnt_id:")), "")
+    # Without /proc (macOS) the device alone decides.
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+        number = next((line for line in info if line.startswith("mnt_id:")), "")
     return os.fstat(fd).st_dev, number
 
 
