@@ -105,7 +105,7 @@ class Paced:
             content = {**content, "text": f"{before.get('text', '')}{content['text']}"}
         waiting[key] = content, send
         if len(waiting) > _MOST_WAIT:
-            del waiting[next(iter(waiting))]
+            del waiting[next((each for each in waiting if each[1] != "stream"), next(iter(waiting)))]
         self.look() if len(str(content.get("text"))) < LARGE else self.let_go()
 
     def look(self) -> None:
