@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sandbox_kernel.workspace import changes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.transfer import take_folder
+from sandbox_kernel.workspace.transfer import PackedFiles
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 FOLDERS = 100
@@ -85,7 +85,7 @@ def main() -> None:
                     path.write_bytes(b"changed in run %d" % run)
                 note("second look, 100 files just changed", lambda: looks.append(snapshot(work, since=looks[0])))
                 note("compare the two looks", lambda: compare(*looks))
-                note("pack for a sandbox (names and sizes)", lambda: take_folder(work))
+                note("pack for a sandbox (names and sizes)", lambda: PackedFiles(work))
             artefacts.put_tree(work.walk(), work)
             note("clear a folder of so many files (once)", artefacts.clear)
     yardstick = statistics.median(rows["hash every file, one look"])
