@@ -174,7 +174,7 @@ class _Layout:
     def bounded(self, text: str) -> str:
         """Return the text without what is too much: marks in a row, letters, changes of direction, returns, lines."""
         letters = "" if text.isascii() else "".join(set(text))
-        if self._marks or any(unicodedata.category(one) in _MARKS for one in letters):
+        if self._marks or any(unicodedata.category(one) in _UNSEEN for one in letters):
             marks, too_many = _marks()
             text = too_many.sub(r"\1", self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
@@ -228,14 +228,14 @@ class _Layout:
 
 
 #: Categories of marks and invisible characters.
-_MARKS = ("Mn", "Mc", "Me", "Cf")
+_UNSEEN = ("Mn", "Mc", "Me", "Cf")
 
 
 @cache
 def _marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return what finds a run of marks and invisible characters, and one with too many; takes 50 ms to make."""
     known = [chr(code) for code in (*range(0x80, 0x20000), *range(0xE0000, 0xE0200))]
-    marks = sorted(one for one in known if unicodedata.category(one) in _MARKS)
+    marks = sorted(one for one in known if unicodedata.category(one) in _UNSEEN)
     low, high = ("".join(one for one in marks if (one > "\uffff") == is_high) for is_high in (False, True))
     # One class of both would be searched slowly, and the high ones are many ranges.
     one = f"(?:[{low}]|(?=[\U00010000-\U0010ffff])[{high}])"

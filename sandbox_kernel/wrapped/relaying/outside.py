@@ -81,7 +81,7 @@ AT_ONCE, A_SECOND, _MOST_WAIT = 1000, 100, 50
 class Paced:
     """Sends what draws little by itself at a pace: of what waits, texts are joined, else the newest takes the place.
 
-    So a bar that runs for hours shows where it stands, no text is lost, and a flood costs a page no more than that.
+    So a bar that runs for hours shows where it stands, no text of a cell is lost, and a flood costs a page little.
     """
 
     def __init__(self) -> None:

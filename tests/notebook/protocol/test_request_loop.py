@@ -215,7 +215,7 @@ def test_comm_messages_are_handled_in_order_and_a_quiet_one_does_not_make_the_ke
 
 
 @pytest.mark.parametrize("last", ["execute_request", "interrupt_request"])
-def test_questions_about_code_are_not_asked_any_more_when_a_cell_or_stop_came_after_them(served, last) -> None:
+def test_questions_about_code_are_aborted_when_a_cell_or_stop_comes_after_them(served, last) -> None:
     def ask(client: Client, kernel: Kernel) -> None:
         client.send(client.control, "create_subshell_request")
         (name,) = (reply["subshell_id"] for reply in client.replies(client.control, 1).values())
